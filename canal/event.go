@@ -45,10 +45,10 @@ type Kind uint8
 
 // The kinds of groups.
 const (
-	Committed    Kind = iota // rows are committed
-	Prepared                 // XA PREPARE: rows are held, durably, until the verdict on XID
-	XACommit                 // XA COMMIT of an earlier Prepared group; no rows of its own
-	XARollback               // XA ROLLBACK of an earlier Prepared group; no rows of its own
+	Committed  Kind = iota // rows are committed
+	Prepared               // XA PREPARE: rows are held, durably, until the verdict on XID
+	XACommit               // XA COMMIT of an earlier Prepared group; no rows of its own
+	XARollback             // XA ROLLBACK of an earlier Prepared group; no rows of its own
 )
 
 // Batch is a whole event group, or a part of a large one. Parts of one group
