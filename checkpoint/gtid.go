@@ -335,3 +335,15 @@ func (s GTIDSet) Library(flavor Flavor) (gomysql.GTIDSet, error) {
 	}
 	return gomysql.ParseMysqlGTIDSet(s.String())
 }
+
+// Union takes in every group of o, in place.
+func (s *GTIDSet) Union(o GTIDSet) {
+	for _, e := range o.sources {
+		for _, r := range e.runs {
+			s.addRun(e.sid, e.tag, r)
+		}
+	}
+	for _, g := range o.domains {
+		s.addDomain(g)
+	}
+}
