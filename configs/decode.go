@@ -37,7 +37,9 @@ func Parse(name string, data []byte, lookup func(string) (string, bool)) (*Confi
 	c := defaults()
 	if root := d.document(data); root != nil {
 		d.config(&c)("", root)
-		d.validate(&c)
+		if resolve(root).Kind == yaml.MappingNode {
+			d.validate(&c)
+		}
 	}
 	if len(d.problems) > 0 {
 		err := &Error{File: name, Problems: d.problems}
@@ -106,6 +108,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 
 var (
 	yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 	// unquoted is a template that YAML cannot read, as routing_key: {a}.{b}
 	unquoted = regexp.MustCompile(`^\s*(?:- )?([A-Za-z_][\w.-]*):\s+\{@?[\w$-]+(?::\w+)?\}[^\s#,}]`)
 )
@@ -129,10 +132,12 @@ func (d *decoder) malformed(data []byte, err error) {
 			line = n
 		}
 	}
-	if strings.HasPrefix(message, "unknown anchor") {
-		message = "an alias to an anchor that the file does not have"
+	if m := unknownAnchor.FindStringSubmatch(message); m != nil {
+		before, _, _ := strings.Cut(string(data), "*"+m[1])
+		d.problem("", 1+strings.Count(before, "\n"), "has an alias to an anchor that the file does not have", "put a text that begins with * in quotes, or define the anchor before it")
+		return
 	}
-	d.problem("", line, "is not valid YAML: "+message, "look at this line and the one before it: indentation by spaces, quotes, brackets")
+	d.problem("", line, "is not valid YAML: "+message, "look from this line on: indentation by spaces, quotes, brackets")
 }
 
 // mapping reads the keys of a mapping, each once and no others.

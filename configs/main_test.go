@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -14,4 +15,13 @@ func parse(text string, env map[string]string) (*Config, error) {
 		v, set := env[name]
 		return v, set
 	})
+}
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

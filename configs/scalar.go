@@ -86,8 +86,15 @@ func expand(s string, lookup func(string) (string, bool)) (text, message, remedy
 
 // wrong reports a value by what stands in the file.
 func (d *decoder) wrong(path string, s scalar, message, remedy string) {
-	d.problem(path, s.line, strconv.Quote(s.shown)+" "+message, remedy)
+	shown := []rune(s.shown)
+	if len(shown) > maxShown {
+		shown = append(shown[:maxShown:maxShown], '…')
+	}
+	d.problem(path, s.line, strconv.Quote(string(shown))+" "+message, remedy)
 }
+
+// maxShown bounds the characters of a value in a message.
+const maxShown = 80
 
 func (d *decoder) text(to *string, checks ...check) setter {
 	return func(path string, n *yaml.Node) {
@@ -259,6 +266,10 @@ func (d *decoder) sqlValue(path string, n *yaml.Node) (scalar, bool) {
 	s, ok := d.scalar(path, n)
 	if !ok || s.tag == "!!str" || s.tag == "!!int" && isDecimal(s.text) {
 		return s, ok
+	}
+	if s.tag == "!!null" {
+		d.problem(path, s.line, "is empty", "write a value")
+		return scalar{}, false
 	}
 	d.problem(path, s.line, "is "+kindOf(n)+", which SQL may show otherwise", "write it in quotes, as SELECT shows it; a boolean is 0 or 1")
 	return scalar{}, false

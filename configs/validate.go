@@ -9,12 +9,12 @@ import (
 // validate checks what no value shows alone: required keys and the rules
 // between keys. A rule is not applied to a value that was refused already.
 func (d *decoder) validate(c *Config) {
-	d.require("", "name", "write a name for the stream, as shop")
+	d.require("name", "write a name for the stream, as shop")
 	d.sourceRules(&c.Source)
 	d.brokerRules(&c.Broker)
 	d.timingRules(c)
 	d.httpRules(&c.HTTP)
-	d.require("", "tables", "list at least one table: - table: shop.outbox_event")
+	d.require("tables", "list at least one table: - table: shop.outbox_event")
 	if d.given("tables") && len(c.Tables) == 0 && d.fine("tables") {
 		d.fault("tables", "is an empty list", "list at least one table: - table: shop.outbox_event")
 	}
@@ -30,17 +30,29 @@ func (d *decoder) validate(c *Config) {
 func (d *decoder) fault(path, message, remedy string) {
 	line, at := d.lines[path], path
 	for line == 0 && at != "" {
-		at = at[:max(strings.LastIndexAny(at, ".["), 0)]
+		at = parentOf(at)
 		line = d.lines[at]
 	}
 	d.problem(path, max(line, 1), message, remedy)
 }
 
-// require reports a key that is missing or has no value.
-func (d *decoder) require(parent, key, remedy string) {
-	if path := join(parent, key); !d.given(path) && d.fine(parent) {
-		d.fault(path, "is required", remedy)
+// require reports a key that is missing or has no value, unless the mapping
+// that should hold it was refused.
+func (d *decoder) require(path, remedy string) {
+	if d.given(path) {
+		return
 	}
+	for parent := parentOf(path); parent != ""; parent = parentOf(parent) {
+		if !d.fine(parent) {
+			return
+		}
+	}
+	d.fault(path, "is required", remedy)
+}
+
+// parentOf returns the path of the mapping or list around a key, or "".
+func parentOf(path string) string {
+	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }
 
 // fine tells that none of the keys has a problem so far.
@@ -73,9 +85,9 @@ func (d *decoder) sourceRules(s *Source) {
 	case address && socket:
 		d.fault("source.socket", "is given beside address", "keep one of the two")
 	case !address && !socket:
-		d.require("source", "address", "write host:port of the primary that holds the tables, or socket: /path")
+		d.require("source.address", "write host:port of the primary that holds the tables, or socket: /path")
 	}
-	d.require("source", "user", "write the relay's user on the source")
+	d.require("source.user", "write the relay's user on the source")
 	d.oneSecret("source", "password")
 	d.certAndKey("source.tls", s.TLS.Cert, s.TLS.Key)
 	if !d.fine("source.tls.mode") {
@@ -92,7 +104,7 @@ func (d *decoder) sourceRules(s *Source) {
 }
 
 func (d *decoder) brokerRules(b *Broker) {
-	d.require("broker", "urls", "write the broker's address: [amqp://127.0.0.1:5672/vhost]")
+	d.require("broker.urls", "write the broker's address: [amqp://127.0.0.1:5672/vhost]")
 	d.oneSecret("broker", "password")
 	d.certAndKey("broker.tls", b.TLS.Cert, b.TLS.Key)
 	d.brokerLogin(b)
@@ -125,9 +137,9 @@ func (d *decoder) brokerLogin(b *Broker) {
 	if !bare {
 		return
 	}
-	d.require("broker", "user", "write the relay's user on the broker, or a login in each url")
+	d.require("broker.user", "write the relay's user on the broker, or a login in each url")
 	if !given {
-		d.require("broker", "password", "write password: ${NAME} or password_file: /path, or a login in each url")
+		d.require("broker.password", "write password: ${NAME} or password_file: /path, or a login in each url")
 	}
 }
 

@@ -11,17 +11,17 @@ func (d *decoder) tableRules(path string, t *Table, stateSchema string) {
 	if !d.fine(path) {
 		return
 	}
-	d.require(path, "table", "write schema.table")
+	d.require(path+".table", "write schema.table")
 	for _, p := range t.Tables {
 		if p.Schema == stateSchema {
 			d.fault(path+".table", "lies in the schema of the relay's own tables", "keep the outbox in a schema of its own, or name another in state.schema")
 		}
 	}
-	d.require(path, "columns.id", "name the column with the message id: unique, and the same for ever")
-	d.require(path, "columns.body", "name the column with the message's body")
-	d.require(path, "publish.exchange", `name the exchange; "" is the default exchange, where the routing key names a queue`)
-	d.require(path, "publish.routing_key", `write a routing key, as "{event_type}", or "" for an exchange that needs none`)
-	d.require(path, "after_publish", "write mark, delete or keep: what becomes of a row that was sent")
+	d.require(path+".columns.id", "name the column with the message id: unique, and the same for ever")
+	d.require(path+".columns.body", "name the column with the message's body")
+	d.require(path+".publish.exchange", `name the exchange; "" is the default exchange, where the routing key names a queue`)
+	d.require(path+".publish.routing_key", `write a routing key, as "{event_type}", or "" for an exchange that needs none`)
+	d.require(path+".after_publish", "write mark, delete or keep: what becomes of a row that was sent")
 	d.publishRules(path+".publish", &t.Publish)
 	d.filterRules(path+".where", t.Where)
 	d.retryRules(path+".retry", t.Retry)
@@ -34,7 +34,7 @@ func (d *decoder) tableRules(path string, t *Table, stateSchema string) {
 		d.markOnly(path, Delete)
 	case Keep:
 		d.markOnly(path, Keep)
-		d.require(path, "start", "write start: now (what commits from now on) or start: all (every row that is there, first)")
+		d.require(path+".start", "write start: now (what commits from now on) or start: all (every row that is there, first)")
 		if t.OnGap == GapSweep {
 			d.fault(path+".on_gap", "is sweep, but the rows of a keep table do not show which were sent", "write on_gap: halt, or remove it")
 		}
@@ -125,9 +125,9 @@ func (d *decoder) ownColumns(path string, t *Table) {
 
 // lifeCycleRules checks the status of a mark table.
 func (d *decoder) lifeCycleRules(path string, s Status) {
-	d.require(path, "column", "after_publish: mark sets a row's status; name its column")
-	d.require(path, "pending", "write the status of a row that is to be sent, as PENDING or 0")
-	d.require(path, "sent", "write the status of a row that was sent, as SENT or 1")
+	d.require(path+".column", "after_publish: mark sets a row's status; name its column")
+	d.require(path+".pending", "write the status of a row that is to be sent, as PENDING or 0")
+	d.require(path+".sent", "write the status of a row that was sent, as SENT or 1")
 	processing, lockedUntil := path+".processing", path+".locked_until"
 	switch {
 	case d.given(processing) && !d.given(lockedUntil):
@@ -182,7 +182,7 @@ func (d *decoder) retentionRules(path string, t *Table) {
 	if !d.given(retention) {
 		return
 	}
-	d.require(retention, "sent_for", "write how long a row stays after it was sent, as 168h")
+	d.require(retention+".sent_for", "write how long a row stays after it was sent, as 168h")
 	if !d.given(path + ".status.sent_at") {
 		d.fault(retention, "needs status.sent_at, or nothing shows when a row was sent", "name the column for the time of sending")
 	}
