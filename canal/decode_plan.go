@@ -1,0 +1,225 @@
+package canal
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+
+	"github.com/towpath/towpath/checkpoint"
+)
+
+// Column types as table maps and opaque JSON values number them.
+const (
+	typeTiny       = mysql.MYSQL_TYPE_TINY
+	typeShort      = mysql.MYSQL_TYPE_SHORT
+	typeLong       = mysql.MYSQL_TYPE_LONG
+	typeFloat      = mysql.MYSQL_TYPE_FLOAT
+	typeDouble     = mysql.MYSQL_TYPE_DOUBLE
+	typeTimestamp  = mysql.MYSQL_TYPE_TIMESTAMP
+	typeLonglong   = mysql.MYSQL_TYPE_LONGLONG
+	typeInt24      = mysql.MYSQL_TYPE_INT24
+	typeDate       = mysql.MYSQL_TYPE_DATE
+	typeTime       = mysql.MYSQL_TYPE_TIME
+	typeDatetime   = mysql.MYSQL_TYPE_DATETIME
+	typeYear       = mysql.MYSQL_TYPE_YEAR
+	typeVarchar    = mysql.MYSQL_TYPE_VARCHAR
+	typeBit        = mysql.MYSQL_TYPE_BIT
+	typeTimestamp2 = mysql.MYSQL_TYPE_TIMESTAMP2
+	typeDatetime2  = mysql.MYSQL_TYPE_DATETIME2
+	typeTime2      = mysql.MYSQL_TYPE_TIME2
+	typeTypedArray = 20 // MySQL: a hidden column behind a multi-valued index
+	typeVector     = mysql.MYSQL_TYPE_VECTOR
+	typeJSON       = mysql.MYSQL_TYPE_JSON
+	typeNewDecimal = mysql.MYSQL_TYPE_NEWDECIMAL
+	typeEnum       = mysql.MYSQL_TYPE_ENUM
+	typeSet        = mysql.MYSQL_TYPE_SET
+	typeBlob       = mysql.MYSQL_TYPE_BLOB
+	typeVarString  = mysql.MYSQL_TYPE_VAR_STRING
+	typeString     = mysql.MYSQL_TYPE_STRING
+	typeGeometry   = mysql.MYSQL_TYPE_GEOMETRY
+
+	// MariaDB's COMPRESSED columns.
+	typeBlobCompressed    = 140
+	typeVarcharCompressed = 141
+)
+
+// planner makes a plan out of what a table map says, what the shape knows, and
+// what is wanted.
+type planner struct {
+	tm     *replication.TableMapEvent
+	meta   *metadata
+	shape  *Shape
+	flavor checkpoint.Flavor
+	wanted func(name string) bool
+	// shifted is the first column whose meta the library could not read: those
+	// behind a COMPRESSED column, whose own meta it does not know of.
+	shifted int
+}
+
+// newPlan compiles how to read a table's rows. With full row metadata columns
+// are matched to the shape by name, and event and shape need only agree on
+// columns whose text depends on what the metadata does not tell. Otherwise they
+// are matched by place, and every column must agree. shape may be nil when it
+// is not known. The error is an [ErrShape] (rows would be mapped to the wrong
+// columns, or read wrongly) or an [ErrUnsupported].
+func newPlan(tm *replication.TableMapEvent, shape *Shape, interest Interest, flavor checkpoint.Flavor) (*plan, error) {
+	b := &planner{tm: tm, shape: shape, flavor: flavor, wanted: interest.Columns}
+	if b.wanted == nil {
+		b.wanted = func(string) bool { return true }
+	}
+	var err error
+	if b.meta, err = readMetadata(tm, flavor); err != nil {
+		return nil, b.disagree("", err.Error())
+	}
+	b.shifted = len(tm.ColumnType)
+	for i, t := range tm.ColumnType {
+		if t == typeBlobCompressed || t == typeVarcharCompressed || t == typeTypedArray {
+			b.shifted = i
+			break
+		}
+	}
+	columns, err := b.identify()
+	if err != nil {
+		return nil, err
+	}
+	return b.compile(columns)
+}
+
+func (b *planner) name() TableName {
+	return TableName{Schema: string(b.tm.Schema), Name: string(b.tm.Table)}
+}
+
+func (b *planner) disagree(column, format string, args ...any) error {
+	return &ShapeError{Table: b.name(), Column: column, What: fmt.Sprintf(format, args...)}
+}
+
+// identify finds what is known of each of the event's columns. One that the
+// server hides has an empty name.
+func (b *planner) identify() ([]ShapeColumn, error) {
+	if len(b.tm.ColumnName) > 0 {
+		return b.byName()
+	}
+	return b.byPlace()
+}
+
+// byPlace pairs the event's columns with the shape's.
+func (b *planner) byPlace() ([]ShapeColumn, error) {
+	if b.shape == nil {
+		return nil, b.disagree("", "the event names no columns (binlog_row_metadata is not FULL) and no definition is known")
+	}
+	n, known := len(b.tm.ColumnType), len(b.shape.Columns)
+	if n != known && n != known+b.shape.Hidden {
+		return nil, b.disagree("", "the event has %d columns, the definition %d", n, known)
+	}
+	columns := make([]ShapeColumn, n)
+	for i := range known {
+		c := b.shape.Columns[i]
+		if why := b.differs(i, &c); why != "" {
+			return nil, b.disagree(c.Name, "%s", why)
+		}
+		if nullable := b.tm.NullBitmap[i>>3]&(1<<(i&7)) != 0; nullable != c.Nullable {
+			return nil, b.disagree(c.Name, "nullable is %t in the event, %t in the definition", nullable, c.Nullable)
+		}
+		if charset, ok := b.meta.charset(i); ok && c.Charset != "" && charset != c.Charset {
+			return nil, b.disagree(c.Name, "the character set is %s in the event, %s in the definition", charset, c.Charset)
+		}
+		columns[i] = c
+	}
+	return columns, nil
+}
+
+// byName takes names, character sets and values from the event, and the rest
+// from the shape's column of that name where it is of the same type.
+func (b *planner) byName() ([]ShapeColumn, error) {
+	columns := make([]ShapeColumn, len(b.tm.ColumnType))
+	for i := range columns {
+		name := string(b.tm.ColumnName[i])
+		if strings.HasPrefix(name, "!hidden!") {
+			continue
+		}
+		c, unsure := b.derive(i), ""
+		if b.shape == nil {
+			unsure = b.ambiguous(i, c)
+		} else if known, ok := b.shape.Column(name); !ok {
+			unsure = b.ambiguous(i, c)
+		} else if why := b.differs(i, known); why == "" {
+			c = *known
+		} else if unsure = b.ambiguous(i, c); unsure != "" {
+			unsure += "; " + why
+		}
+		c.Name = name
+		if charset, ok := b.meta.charset(i); ok {
+			c.Charset = charset
+		}
+		if unsure != "" && (b.wanted(name) || b.meta.inPrimary(i)) {
+			return nil, b.disagree(name, "%s", unsure)
+		}
+		columns[i] = c
+	}
+	return columns, nil
+}
+
+// compile makes the plan for columns that are identified.
+func (b *planner) compile(columns []ShapeColumn) (*plan, error) {
+	p := &plan{source: b.tm, table: &Table{TableName: b.name()}, columns: make([]planColumn, len(columns))}
+	primary := b.primary(columns)
+	target := make([]int, len(columns))
+	for i := range columns {
+		c, pc := &columns[i], &p.columns[i]
+		pc.target, target[i] = -1, -1
+		if err := b.frame(i, c, pc); err != nil {
+			return nil, err
+		}
+		if c.Name == "" {
+			continue
+		}
+		target[i] = len(p.table.Columns)
+		p.table.Columns = append(p.table.Columns, describe(c.Name, c.DataType, c.Charset))
+		pc.key = slices.Contains(primary, i)
+		if !pc.key && !b.wanted(c.Name) {
+			continue
+		}
+		if err := b.render(i, c, pc); err != nil {
+			return nil, err
+		}
+		pc.target = target[i]
+		if pc.prefix == 0 {
+			p.fixed += 32 + max(pc.format.width, pc.format.precision, pc.format.length, 4*pc.size)
+		}
+	}
+	for _, i := range primary {
+		p.table.Primary = append(p.table.Primary, target[i])
+	}
+	return p, nil
+}
+
+// primary gives the event's columns that are the primary key, in key order.
+func (b *planner) primary(columns []ShapeColumn) []int {
+	if len(b.tm.ColumnName) > 0 {
+		return b.meta.primary
+	}
+	var primary []int
+	for _, name := range b.shape.Primary {
+		primary = append(primary, slices.IndexFunc(columns, func(c ShapeColumn) bool { return strings.EqualFold(c.Name, name) }))
+	}
+	return primary
+}
+
+// sameTableMap says whether two table maps describe the same table in the same
+// way; the table id may differ.
+func sameTableMap(a, b *replication.TableMapEvent) bool {
+	return bytes.Equal(a.Schema, b.Schema) && bytes.Equal(a.Table, b.Table) &&
+		bytes.Equal(a.ColumnType, b.ColumnType) && slices.Equal(a.ColumnMeta, b.ColumnMeta) &&
+		bytes.Equal(a.NullBitmap, b.NullBitmap) && bytes.Equal(a.SignednessBitmap, b.SignednessBitmap) &&
+		slices.Equal(a.DefaultCharset, b.DefaultCharset) && slices.Equal(a.ColumnCharset, b.ColumnCharset) &&
+		slices.Equal(a.EnumSetDefaultCharset, b.EnumSetDefaultCharset) && slices.Equal(a.EnumSetColumnCharset, b.EnumSetColumnCharset) &&
+		slices.Equal(a.PrimaryKey, b.PrimaryKey) &&
+		slices.EqualFunc(a.ColumnName, b.ColumnName, bytes.Equal) &&
+		slices.EqualFunc(a.EnumStrValue, b.EnumStrValue, sameNames) && slices.EqualFunc(a.SetStrValue, b.SetStrValue, sameNames)
+}
+
+func sameNames(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
