@@ -55,3 +55,49 @@ type Outcome struct {
 	Code   int    // AMQP reply code, 0 without one
 	Reason string // the broker's text or the validation's, without payload; "" when delivered
 }
+
+// Bounds of the protocol, in bytes.
+const (
+	maxShortString  = 255
+	maxExchangeName = 127
+	frameOverhead   = 8
+	contentHeader   = 14 // class, weight, body size, property flags
+	headerMargin    = 64 // kept free in a header frame
+)
+
+// Size returns the bytes that the message takes in flight, an upper bound of
+// its encoding. It is what a lane's in-flight bytes are counted in.
+func (m *Message) Size() int {
+	const methodFrame = frameOverhead + 16
+	bodyFrames := (len(m.Body)/(minFrameMax-frameOverhead) + 1) * frameOverhead
+	return methodFrame + len(m.Exchange) + len(m.RoutingKey) +
+		frameOverhead + contentHeader + m.propertiesSize() + bodyFrames + len(m.Body)
+}
+
+// propertiesSize returns the exact encoded size of the properties.
+func (m *Message) propertiesSize() int {
+	n := 1 // delivery mode
+	for _, s := range [...]string{m.ID, m.Type, m.ContentType, m.CorrelationID, m.ReplyTo, m.AppID, m.Expiration} {
+		if s != "" {
+			n += 1 + len(s)
+		}
+	}
+	if m.Priority != 0 {
+		n++
+	}
+	if !m.Timestamp.IsZero() {
+		n += 8
+	}
+	if len(m.Headers) > 0 {
+		n += 4
+	}
+	for _, h := range m.Headers {
+		n += 1 + len(h.Name) + 1
+		if s, ok := h.Value.(string); ok {
+			n += 4 + len(s)
+		} else {
+			n += 8
+		}
+	}
+	return n
+}
