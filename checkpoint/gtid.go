@@ -107,6 +107,19 @@ func (s *GTIDSet) Add(g GTID) {
 	}
 }
 
+// Union takes in every group of o, in place; MariaDB domains of o replace those
+// of s, as in Add.
+func (s *GTIDSet) Union(o GTIDSet) {
+	for _, e := range o.sources {
+		for _, r := range e.runs {
+			s.addRun(e.sid, e.tag, r)
+		}
+	}
+	for _, g := range o.domains {
+		s.addDomain(g)
+	}
+}
+
 func (s *GTIDSet) addDomain(g GTID) {
 	i, found := slices.BinarySearchFunc(s.domains, g.Domain, func(d GTID, domain uint32) int {
 		return cmp.Compare(d.Domain, domain)
@@ -334,16 +347,4 @@ func (s GTIDSet) Library(flavor Flavor) (gomysql.GTIDSet, error) {
 		return gomysql.ParseMariadbGTIDSet(s.String())
 	}
 	return gomysql.ParseMysqlGTIDSet(s.String())
-}
-
-// Union takes in every group of o, in place.
-func (s *GTIDSet) Union(o GTIDSet) {
-	for _, e := range o.sources {
-		for _, r := range e.runs {
-			s.addRun(e.sid, e.tag, r)
-		}
-	}
-	for _, g := range o.domains {
-		s.addDomain(g)
-	}
 }
