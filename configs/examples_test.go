@@ -138,33 +138,3 @@ func TestTheBracketsOfTheCompleteExampleMatchItsValues(t *testing.T) {
 		t.Errorf("checked only %d brackets", checked)
 	}
 }
-
-func TestThePracticesKeepTheirTables(t *testing.T) {
-	for name, want := range map[string]struct {
-		sql    string
-		writes []string
-	}{
-		"bills":    {"practice-a-bills", []string{"status", "locked_until", "retry_count", "next_retry_at"}},
-		"orders":   {"practice-b-orders", []string{"status", "sent_at", "retry_count", "next_retry_time"}},
-		"payments": {"practice-c-payments", []string{"status", "lease_expires_at", "attempts", "next_attempt_at"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			table := mustLoad(t, name+".yaml").Tables[0]
-			if got := table.Writes(); !slices.Equal(got, want.writes) {
-				t.Errorf("writes %v, want %v", got, want.writes)
-			}
-			sql, err := os.ReadFile("../deploy/sql/" + want.sql + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(string(sql), "CREATE TABLE "+table.Tables[0].Table+" (") {
-				t.Errorf("the SQL does not create %s", table.Tables[0])
-			}
-			for _, column := range slices.Concat(table.Reads(), table.Writes()) {
-				if !regexp.MustCompile(`(?m)^  ` + column + ` +[A-Z]`).Match(sql) {
-					t.Errorf("the SQL has no column %s", column)
-				}
-			}
-		})
-	}
-}

@@ -276,6 +276,15 @@ func TestTheHashCountsTheEffectAndNoSecret(t *testing.T) {
 	}
 }
 
+func TestLoopbackNeedsNoToken(t *testing.T) {
+	for _, listen := range []string{"localhost:8973", "[::1]:0", "127.0.0.2:8973"} {
+		c, err := parse(string(readFile(t, "testdata/base.yaml"))+"http: {listen: \""+listen+"\"}\n", nil)
+		if err != nil || c.HTTP.Listen != listen {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"testdata/full.yaml", "testdata/base.yaml", "towpath.example.yaml", "orders.yaml"} {
 		text, err := os.ReadFile(name)

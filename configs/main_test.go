@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // parse loads a text with the environment of pairs.
 func parse(text string, env map[string]string) (*Config, error) {

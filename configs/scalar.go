@@ -238,8 +238,10 @@ func (d *decoder) secret(to *Secret) setter {
 	return func(path string, n *yaml.Node) {
 		if n = resolve(n); n.Kind != yaml.ScalarNode {
 			d.problem(path, n.Line, "is "+kindOf(n)+", not text", "put the value in quotes")
-		} else if s, ok := d.str(path, n); ok {
+		} else if s, ok := d.str(path, n); ok && s.text != "" {
 			to.value = &s.text
+		} else if ok {
+			delete(d.lines, path) // an empty secret protects nothing: it is not given
 		}
 	}
 }

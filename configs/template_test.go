@@ -44,6 +44,13 @@ func TestABadTemplateIsRefusedAtItsPlace(t *testing.T) {
 	}
 }
 
+func TestATemplateErrorSaysPlaceAndRemedy(t *testing.T) {
+	_, err := ParseTemplate("ab}")
+	if want := "at character 3: a closing brace without an opening one; write }} for a brace"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestANameWithoutBracesIsAColumnForIDAndKey(t *testing.T) {
 	for source, want := range map[string][]Part{
 		"event_id":   {{Column: "event_id"}},

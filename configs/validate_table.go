@@ -92,8 +92,13 @@ func (d *decoder) wholeNumber(path string, t Template, bits int) {
 }
 
 func (d *decoder) filterRules(path string, filters []Filter) {
+	var seen columnSet
 	for _, f := range filters {
 		at := join(path, f.Column)
+		if seen.has(f.Column) {
+			d.fault(at, "is given twice, as a column's letter case does not count", "keep one")
+		}
+		seen.add(f.Column)
 		if !d.given(at+".in") && !d.given(at+".not") && d.fine(at) {
 			d.fault(at, "lets every row pass", "write {in: [value]} or {not: [value]}")
 		}
