@@ -30,6 +30,14 @@ var (
 	ErrUnknown = errors.New("it is not known whether the transaction was committed")
 )
 
+// Answered reports whether an error is the server's answer to a statement, such
+// as a lock wait that took too long. The session can go on after one, and what
+// it holds it still holds; after any other error it cannot be trusted.
+func Answered(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e)
+}
+
 // rollbackTimeout bounds the last words to a session; one that does not answer
 // them is ended, which the server takes for a rollback too.
 const rollbackTimeout = time.Second
@@ -40,6 +48,9 @@ type Tx struct {
 	conn  *sql.Conn
 	fence Fence
 }
+
+// SQL puts the name of the state schema in the place of {schema}.
+func (t *Tx) SQL(statement string) string { return t.store.sql(statement) }
 
 // Exec runs one statement of the transaction.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (sql.Result, error) {

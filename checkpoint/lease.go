@@ -41,8 +41,8 @@ type Takeover struct {
 
 // LeaseSession is the elector's own SQL session. It carries the server lock
 // that tells a standby of its death at once. It is not safe for use by several
-// goroutines. After an error that is not [ErrFenced], [ErrHeld] or
-// [ErrLockRefused] it must be closed.
+// goroutines. After an error that is none of this package's and
+// not [Answered] it must be closed.
 type LeaseSession struct {
 	store  *Store
 	conn   *sql.Conn
@@ -246,7 +246,7 @@ func (l *LeaseSession) Lock(ctx context.Context, stream string, wait time.Durati
 	seconds := int64((wait + time.Second - 1) / time.Second) // finite: MariaDB refuses -1
 	err := l.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", l.lockName(stream), seconds).Scan(&got)
 	switch {
-	case isServerError(err):
+	case Answered(err):
 		return false, fmt.Errorf("%w: %w", ErrLockRefused, err)
 	case err != nil:
 		return false, fmt.Errorf("take the lease's lock: %w", err)
@@ -280,7 +280,7 @@ func (l *LeaseSession) EndLockHolder(ctx context.Context, stream string) error {
 	switch {
 	case err == nil, hasNumber(err, errNoThread): // it ended by itself
 		return nil
-	case isServerError(err):
+	case Answered(err):
 		return fmt.Errorf("%w: session %d holds it and cannot be ended: %w", ErrLockRefused, holder.Int64, err)
 	default:
 		return fmt.Errorf("end session %d, which holds the lease's lock: %w", holder.Int64, err)

@@ -170,12 +170,6 @@ const (
 	errDeadlock          = 1213
 )
 
-// isServerError tells an answer of the server from a lost connection.
-func isServerError(err error) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e)
-}
-
 func hasNumber(err error, numbers ...uint16) bool {
 	var e *mysql.MySQLError
 	if !errors.As(err, &e) {

@@ -109,7 +109,9 @@ func (e *Elector) runStandby(ctx context.Context) (checkpoint.Takeover, time.Tim
 			return checkpoint.Takeover{}, time.Time{}, ctx.Err()
 		}
 		if !errors.Is(err, checkpoint.ErrHeld) {
-			e.closeSession()
+			if !checkpoint.Answered(err) {
+				e.closeSession()
+			}
 			e.observe(LeaseState{Err: err})
 			if !sleep(ctx, e.poll()) {
 				return checkpoint.Takeover{}, time.Time{}, ctx.Err()
@@ -129,8 +131,13 @@ func (e *Elector) standBy(ctx context.Context) (checkpoint.Takeover, time.Time, 
 	if time.Since(e.seenAt) > e.TTL {
 		claim.Unmoved = e.seen
 	}
-	if !lease.Held() || lease.Holder == e.Holder || lease.Behind {
-		if takeover, anchor, err := e.take(ctx, claim); !errors.Is(err, checkpoint.ErrHeld) {
+	if !lease.Held() || lease.Holder == e.Holder || lease.Behind || e.locked {
+		takeover, anchor, err := e.take(ctx, claim)
+		if !errors.Is(err, checkpoint.ErrHeld) {
+			return takeover, anchor, err
+		}
+		if e.locked { // another leads, by expiry: the lock is that one's to have
+			e.closeSession()
 			return takeover, anchor, err
 		}
 	}
@@ -140,15 +147,10 @@ func (e *Elector) standBy(ctx context.Context) (checkpoint.Takeover, time.Time, 
 		sleep(ctx, min(e.poll(), max(lease.Left, minPoll)))
 		return checkpoint.Takeover{}, time.Time{}, checkpoint.ErrHeld
 	}
-	if err := e.lock(ctx, min(max(lease.Left, minPoll), e.TTL)); err != nil || !e.locked {
-		return checkpoint.Takeover{}, time.Time{}, errors.Join(err, checkpoint.ErrHeld)
+	if err := e.lock(ctx, min(max(lease.Left, minPoll), e.TTL)); err != nil {
+		return checkpoint.Takeover{}, time.Time{}, err
 	}
-	claim.Locked = true
-	takeover, anchor, err := e.take(ctx, claim)
-	if errors.Is(err, checkpoint.ErrHeld) { // meanwhile another took over, by expiry
-		e.closeSession() // and with it the lock, which is the new leader's to have
-	}
-	return takeover, anchor, err
+	return checkpoint.Takeover{}, time.Time{}, checkpoint.ErrHeld // look again, with the lock or without
 }
 
 // look reads the lease, and notes since when it has not changed.

@@ -257,13 +257,14 @@ func (e *Elector) holdLock(ctx context.Context, f checkpoint.Fence) error {
 }
 
 // exchange runs one exchange with the server on the lease's session, and
-// closes a session that has failed.
+// closes a session that has failed. One that the server answered is kept, with
+// the lock: a renewal can wait too long for a transaction of the leader's own.
 func (e *Elector) exchange(ctx context.Context, do func(*checkpoint.LeaseSession) error) error {
 	if err := e.openSession(ctx); err != nil {
 		return err
 	}
 	err := do(e.session)
-	if err != nil && !errors.Is(err, checkpoint.ErrFenced) {
+	if err != nil && !errors.Is(err, checkpoint.ErrFenced) && !checkpoint.Answered(err) {
 		e.closeSession()
 	}
 	return err
