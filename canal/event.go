@@ -61,8 +61,16 @@ type Batch struct {
 	// Sweep lists configured tables that a statement wrote to in a way that the
 	// binlog does not show row by row (statement format): they need a sweep.
 	Sweep []TableName
-	// Shape lists configured tables whose definition changed in this group.
+	// Shape lists configured tables whose definition may have changed in this
+	// group: what was known of their shape before ends here.
 	Shape []TableName
+	// Shapes are the shapes that were read anew to decode Rows. They hold from
+	// this group on, and are to be saved with a position behind it.
+	Shapes []*Shape
+	// Updates counts the UPDATE and DELETE events on configured tables, which
+	// are no messages: also what REPLACE and ON DUPLICATE KEY UPDATE made of an
+	// existing row, and what the relay itself wrote.
+	Updates int
 	// End is the group's end, nil while more of the same group follows.
 	End *checkpoint.Mark
 	// Time is the commit time, as precise as the server tells.

@@ -1,0 +1,201 @@
+package canal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/deploy/lab"
+	"github.com/towpath/towpath/deploy/lab/labtest"
+)
+
+// variant is one kind of server that a test runs on.
+type variant struct {
+	name string
+	opts lab.MySQLOptions
+}
+
+var (
+	mysqlGTID    = variant{"MySQL with GTIDs", lab.MySQLOptions{Kind: lab.MySQL97, GTID: true, RowMetadata: "FULL"}}
+	mysqlPlain   = variant{"MySQL without GTIDs", lab.MySQLOptions{Kind: lab.MySQL97}}
+	mariaFull    = variant{"MariaDB", lab.MySQLOptions{Kind: lab.MariaDB1011, RowMetadata: "FULL"}}
+	mariaDefault = variant{"MariaDB without metadata", lab.MySQLOptions{Kind: lab.MariaDB1011}}
+
+	allVariants = []variant{mysqlGTID, mysqlPlain, mariaFull, mariaDefault}
+)
+
+// onEach runs a test on a clean database of each kind of server, with the
+// outbox table in it.
+func onEach(t *testing.T, variants []variant, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) { test(t, newFixture(t, labtest.MySQL(t, v.opts))) })
+	}
+}
+
+// fixture is a database with an outbox table, and sources that read it.
+type fixture struct {
+	*testing.T
+	srv    *lab.MySQLServer
+	schema string
+	db     *sql.DB
+	outbox TableName
+}
+
+const outboxTable = "CREATE TABLE outbox (id BIGINT NOT NULL PRIMARY KEY, payload VARCHAR(200), note VARCHAR(200)) ENGINE=InnoDB"
+
+func newFixture(t *testing.T, srv *lab.MySQLServer) *fixture {
+	t.Helper()
+	f := &fixture{T: t, srv: srv}
+	f.schema, f.db = labtest.DB(t, srv)
+	f.outbox = TableName{f.schema, "outbox"}
+	f.exec(outboxTable, "CREATE TABLE other (id BIGINT NOT NULL PRIMARY KEY, payload VARCHAR(200)) ENGINE=InnoDB")
+	return f
+}
+
+func (f *fixture) exec(statements ...string) {
+	f.Helper()
+	for _, s := range statements {
+		if _, err := f.db.ExecContext(f.Context(), s); err != nil {
+			f.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// session runs statements on one connection.
+func (f *fixture) session(statements ...string) {
+	f.Helper()
+	conn, err := f.db.Conn(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer conn.Close()
+	defer conn.Raw(func(any) error { return errors.New("spoiled") }) // its settings die with it
+	for _, s := range statements {
+		if _, err := conn.ExecContext(f.Context(), s); err != nil {
+			f.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func (f *fixture) insert(first, last int) {
+	f.Helper()
+	for id := first; id <= last; id++ {
+		f.exec(fmt.Sprintf("INSERT INTO outbox VALUES (%d, 'payload %d', NULL)", id, id))
+	}
+}
+
+// here is the server's current position.
+func (f *fixture) here() checkpoint.Position {
+	f.Helper()
+	p, err := CurrentPosition(f.Context(), f.db)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return p
+}
+
+// start is a place to begin at: the current position and shape.
+func (f *fixture) start() Start {
+	f.Helper()
+	shape, err := LoadShape(f.Context(), f.db, f.outbox)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return Start{Position: f.here(), Shapes: Shapes{f.outbox: shape}}
+}
+
+func (f *fixture) options() Options {
+	return Options{
+		Address:  f.srv.Addr(),
+		User:     f.srv.RootUser(),
+		Password: func() (string, error) { return f.srv.RootPassword(), nil },
+		Tables:   func(t TableName) (Interest, bool) { return Interest{}, t == f.outbox },
+		Existing: []TableName{f.outbox},
+		DB:       f.db,
+	}
+}
+
+func (f *fixture) source(change ...func(*Options)) *Source {
+	o := f.options()
+	for _, c := range change {
+		c(&o)
+	}
+	return NewSource(o)
+}
+
+var errEnough = errors.New("read far enough")
+
+// read streams from start up to the server's current position.
+func (f *fixture) read(s *Source, start Start) []Batch {
+	f.Helper()
+	batches, err := f.tryRead(s, start)
+	if !errors.Is(err, errEnough) {
+		f.Fatalf("stream: %v", err)
+	}
+	return batches
+}
+
+// tryRead is read that also returns why the stream ended.
+func (f *fixture) tryRead(s *Source, start Start) (batches []Batch, err error) {
+	f.Helper()
+	end := f.here()
+	ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
+	defer cancel()
+	at := start.Position.Clone()
+	if at.Reached(end.File, end.Offset) {
+		return nil, errEnough
+	}
+	err = s.Stream(ctx, start, func(b Batch) error {
+		batches = append(batches, b)
+		if b.End != nil {
+			at.Advance(*b.End)
+			if at.Reached(end.File, end.Offset) {
+				return errEnough
+			}
+		}
+		return nil
+	})
+	return batches, err
+}
+
+// ids lists the first column of all rows.
+func ids(batches []Batch) []string {
+	var list []string
+	for _, b := range batches {
+		for _, r := range b.Rows {
+			list = append(list, string(r.Values[0]))
+		}
+	}
+	return list
+}
+
+func wantIDs(t testing.TB, batches []Batch, want ...string) {
+	t.Helper()
+	if got := ids(batches); !slices.Equal(got, want) {
+		t.Errorf("got rows %v, want %v", strings.Join(got, " "), strings.Join(want, " "))
+	}
+}
+
+func numbers(first, last int) []string {
+	var list []string
+	for i := first; i <= last; i++ {
+		list = append(list, fmt.Sprint(i))
+	}
+	return list
+}
+
+// swept lists the tables that the batches ask to sweep.
+func swept(batches []Batch) []TableName {
+	var list []TableName
+	for _, b := range batches {
+		list = append(list, b.Sweep...)
+	}
+	return list
+}

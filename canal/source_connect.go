@@ -1,0 +1,195 @@
+package canal
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"sync"
+
+	gomysql "github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+	"go.uber.org/zap"
+)
+
+// connection is the stream over one connection to the server.
+type connection struct {
+	source   *Source
+	ctx      context.Context
+	start    Start
+	byGTID   bool
+	emit     func(Batch) error
+	serverID uint32
+	session  Session
+	reader   *reader
+	err      error // why open or HandleEvent gave up, before the library wraps it
+}
+
+func (c *connection) config() (replication.BinlogSyncerConfig, error) {
+	o := &c.source.options
+	config := replication.BinlogSyncerConfig{
+		ServerID:                o.ServerID,
+		Flavor:                  string(c.start.Position.Flavor),
+		Host:                    o.Address,
+		User:                    o.User,
+		Localhost:               "towpath",
+		RawModeEnabled:          true, // the reader frames by itself: foreign tables cost next to nothing
+		HeartbeatPeriod:         c.source.heartbeat,
+		ReadTimeout:             c.source.silence,
+		DisableRetrySync:        true, // the library would go on in the middle of a group
+		DiscardGTIDSet:          true,
+		VerifyChecksum:          true,
+		EventCacheCount:         1, // not used: events go to the handler
+		Option:                  c.open,
+		SynchronousEventHandler: c,
+		Logger:                  quiet(o.Logger),
+	}
+	if config.ServerID == 0 {
+		config.ServerID = math.MaxUint32/2 + rand.Uint32N(math.MaxUint32/2)
+	}
+	c.serverID = config.ServerID
+	var err error
+	if o.Password != nil {
+		if config.Password, err = o.Password(); err != nil {
+			return config, fmt.Errorf("read source password: %w", err)
+		}
+	}
+	config.TLSConfig, err = o.tlsConfig()
+	return config, err
+}
+
+// tlsConfig is nil for a connection without TLS.
+func (o *Options) tlsConfig() (*tls.Config, error) {
+	host, _, err := net.SplitHostPort(o.Address)
+	if o.TLSMode == "" || o.TLSMode == TLSDisabled || err != nil { // a socket needs none
+		return nil, nil
+	}
+	config := &tls.Config{}
+	if o.TLS != nil {
+		given, err := o.TLS()
+		if err != nil {
+			return nil, fmt.Errorf("read source TLS files: %w", err)
+		}
+		config = given.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	if o.TLSMode == TLSPreferred || o.TLSMode == TLSRequired && config.RootCAs == nil {
+		config.InsecureSkipVerify = true
+	}
+	return config, nil
+}
+
+// run connects and reads until something fails, and leaves nothing behind.
+func (c *connection) run(config replication.BinlogSyncerConfig) error {
+	sockets := &sockets{connect: c.source.dial}
+	config.Dialer = sockets.dial
+	stop := context.AfterFunc(c.ctx, sockets.shut)
+	defer stop()
+
+	syncer := replication.NewBinlogSyncer(config)
+	defer func() {
+		// First the sockets: Close alone waits for a server that hangs, and
+		// connects once more to kill the old session.
+		sockets.shut()
+		syncer.Close()
+		if c.reader != nil {
+			c.reader.close()
+		}
+	}()
+	streamer, err := c.dump(syncer)
+	if err == nil {
+		_, err = streamer.GetEvent(context.Background()) // ends when the handler or a socket fails
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return classify(err, c.start.Position)
+}
+
+func (c *connection) dump(syncer *replication.BinlogSyncer) (*replication.BinlogStreamer, error) {
+	from := c.start.Position
+	if c.byGTID {
+		set, err := from.GTIDs.Library(from.Flavor)
+		if err != nil {
+			return nil, fmt.Errorf("ask for GTIDs: %w", err)
+		}
+		return syncer.StartSyncGTID(set)
+	}
+	offset := from.Offset
+	if offset > math.MaxUint32 {
+		offset = 4 // the protocol cannot say it: read the file from its start, see reader.before
+	}
+	return syncer.StartSync(gomysql.Position{Name: from.File, Pos: uint32(offset)})
+}
+
+// HandleEvent implements the library's interface.
+func (c *connection) HandleEvent(e *replication.BinlogEvent) error {
+	c.err = c.reader.read(e.RawData)
+	c.source.note(e.Header.Timestamp, &c.reader.place)
+	return c.err
+}
+
+// sockets owns the connections that the library makes, so that they can be
+// closed under it: nothing else ends its waiting at once.
+type sockets struct {
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu   sync.Mutex
+	open []net.Conn
+	done bool
+}
+
+var errShut = errors.New("the stream is being closed")
+
+func (s *sockets) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	s.mu.Lock()
+	done := s.done
+	s.mu.Unlock()
+	if done {
+		return nil, errShut
+	}
+	conn, err := s.connect(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		conn.Close()
+		return nil, errShut
+	}
+	s.open = append(s.open, conn)
+	return conn, nil
+}
+
+func (s *sockets) shut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = true
+	for _, conn := range s.open {
+		conn.Close()
+	}
+	s.open = nil
+}
+
+// quiet is a logger for the library: its lines are debugging at best, and their
+// attributes hold its configuration.
+func quiet(log *zap.Logger) *slog.Logger { return slog.New(quietHandler{log}) }
+
+type quietHandler struct{ log *zap.Logger }
+
+func (h quietHandler) Enabled(context.Context, slog.Level) bool {
+	return h.log.Core().Enabled(zap.DebugLevel)
+}
+func (h quietHandler) Handle(_ context.Context, r slog.Record) error {
+	h.log.Debug("replication library", zap.String("says", r.Message))
+	return nil
+}
+func (h quietHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h quietHandler) WithGroup(string) slog.Handler      { return h }
