@@ -129,7 +129,7 @@ type multiByteCharset struct {
 	length func(src []byte) int
 
 	once  sync.Once
-	table map[uint32]rune // codes of two and three bytes
+	table map[uint32]rune // by code; x/text is asked for codes of four bytes that are not in it
 }
 
 var multiByte = func() map[string]*multiByteCharset {
@@ -195,20 +195,15 @@ func (m *multiByteCharset) append(dst, src []byte) []byte {
 		if n > len(src) {
 			return append(dst, '?')
 		}
-		if n == 4 {
-			dst = appendRune(dst, m.ask(src[:4]))
-		} else {
-			var code uint32
-			for _, c := range src[:n] {
-				code = code<<8 | uint32(c)
-			}
-			if r, ok := m.table[code]; ok {
-				dst = utf8.AppendRune(dst, r)
-			} else {
-				dst = append(dst, '?')
-			}
+		r, ok := m.table[uint32(bigEndian(src[:n]))]
+		switch {
+		case ok:
+		case n == 4:
+			r = m.ask(src[:4])
+		default:
+			r = '?'
 		}
-		src = src[n:]
+		dst, src = utf8.AppendRune(dst, r), src[n:]
 	}
 	return dst
 }
@@ -233,11 +228,7 @@ func (m *multiByteCharset) build() {
 			return
 		}
 		if r := m.ask(code); r != '?' {
-			var n uint32
-			for _, c := range code {
-				n = n<<8 | uint32(c)
-			}
-			m.table[n] = r
+			m.table[uint32(bigEndian(code))] = r
 		}
 	}
 	for a := 0x80; a < 0x100; a++ {

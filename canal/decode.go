@@ -57,9 +57,8 @@ var ErrRows = errors.New("malformed rows event")
 // once and then only read, except for its scratch: one goroutine uses a plan.
 type plan struct {
 	table   *Table
-	source  *replication.TableMapEvent // what it was compiled from
-	columns []planColumn               // as in the event
-	fixed   int                        // bytes of text that a row's wanted values of fixed size may take
+	columns []planColumn // as in the event
+	fixed   int          // bytes of text that a row's wanted values of fixed size may take
 
 	spans   []span // scratch: where each value of the rows at hand lies in the arena
 	present []byte // the columns-present bitmap that the next two are for

@@ -296,17 +296,11 @@ func (b *planner) render(i int, c *ShapeColumn, pc *planColumn) error {
 			f.width, _ = c.width()
 		}
 	case typeFloat, typeDouble:
-		width := 12
 		pc.render = renderFloat
 		if t == typeDouble {
-			width, pc.render = 22, renderDouble
+			pc.render = renderDouble
 		}
-		if m, d := c.width(); d >= 0 {
-			width, f.decimals = m, d
-		}
-		if c.Zerofill() {
-			f.width = width
-		}
+		*f, _ = c.real()
 	case typeNewDecimal:
 		pc.render, f.precision, f.decimals = renderDecimal, c.Precision, c.Scale
 		if c.Zerofill() {
@@ -358,10 +352,10 @@ func (b *planner) renderString(i int, c *ShapeColumn, pc *planColumn) error {
 		pc.render = renderUUID
 		return nil
 	case "inet4":
-		pc.render, pc.format.length = renderInet, 4
+		pc.render = renderInet4
 		return nil
 	case "inet6":
-		pc.render, pc.format.length = renderInet, 16
+		pc.render = renderInet6
 		return nil
 	case "varbinary", "tinyblob", "blob", "mediumblob", "longblob":
 		pc.render = renderBytes

@@ -45,7 +45,7 @@ func readMetadata(tm *replication.TableMapEvent, flavor checkpoint.Flavor) (*met
 		case typeTiny, typeShort, typeInt24, typeLong, typeLonglong, typeNewDecimal, typeFloat, typeDouble, typeYear:
 			numeric = append(numeric, i)
 			m.numeric[i] = true
-		case typeString, typeVarString, typeVarchar, typeBlob, typeBlobCompressed, typeVarcharCompressed:
+		case typeString, typeVarString, typeVarchar, typeBlob, typeBlobCompressed, typeVarcharCompressed, typeVector:
 			text = append(text, i)
 		case typeGeometry:
 			if flavor == checkpoint.MariaDB {

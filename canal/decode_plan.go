@@ -1,7 +1,6 @@
 package canal
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,7 +72,7 @@ func newPlan(tm *replication.TableMapEvent, shape *Shape, interest Interest, fla
 	}
 	var err error
 	if b.meta, err = readMetadata(tm, flavor); err != nil {
-		return nil, b.disagree("", err.Error())
+		return nil, b.disagree("", "%s", err.Error())
 	}
 	b.shifted = len(tm.ColumnType)
 	for i, t := range tm.ColumnType {
@@ -165,7 +164,7 @@ func (b *planner) byName() ([]ShapeColumn, error) {
 
 // compile makes the plan for columns that are identified.
 func (b *planner) compile(columns []ShapeColumn) (*plan, error) {
-	p := &plan{source: b.tm, table: &Table{TableName: b.name()}, columns: make([]planColumn, len(columns))}
+	p := &plan{table: &Table{TableName: b.name()}, columns: make([]planColumn, len(columns))}
 	primary := b.primary(columns)
 	target := make([]int, len(columns))
 	for i := range columns {
@@ -208,18 +207,3 @@ func (b *planner) primary(columns []ShapeColumn) []int {
 	}
 	return primary
 }
-
-// sameTableMap says whether two table maps describe the same table in the same
-// way; the table id may differ.
-func sameTableMap(a, b *replication.TableMapEvent) bool {
-	return bytes.Equal(a.Schema, b.Schema) && bytes.Equal(a.Table, b.Table) &&
-		bytes.Equal(a.ColumnType, b.ColumnType) && slices.Equal(a.ColumnMeta, b.ColumnMeta) &&
-		bytes.Equal(a.NullBitmap, b.NullBitmap) && bytes.Equal(a.SignednessBitmap, b.SignednessBitmap) &&
-		slices.Equal(a.DefaultCharset, b.DefaultCharset) && slices.Equal(a.ColumnCharset, b.ColumnCharset) &&
-		slices.Equal(a.EnumSetDefaultCharset, b.EnumSetDefaultCharset) && slices.Equal(a.EnumSetColumnCharset, b.EnumSetColumnCharset) &&
-		slices.Equal(a.PrimaryKey, b.PrimaryKey) &&
-		slices.EqualFunc(a.ColumnName, b.ColumnName, bytes.Equal) &&
-		slices.EqualFunc(a.EnumStrValue, b.EnumStrValue, sameNames) && slices.EqualFunc(a.SetStrValue, b.SetStrValue, sameNames)
-}
-
-func sameNames(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"net/netip"
 	"strconv"
 )
 
@@ -19,6 +18,7 @@ type format struct {
 	unsigned  bool
 	width     int      // ZEROFILL: pad with zeros to this many characters
 	precision int      // DECIMAL
+	digits    int      // FLOAT, DOUBLE: how many to show at most
 	decimals  int      // DECIMAL, FLOAT(M,D), DOUBLE(M,D): digits after the point; -1: as many as needed
 	fraction  int      // digits of fractional seconds
 	length    int      // BINARY and its like: bytes of every value
@@ -57,14 +57,14 @@ func zerofill(dst []byte, start, width int) []byte {
 
 func renderFloat(dst, v []byte, f *format) ([]byte, error) {
 	d := float64(math.Float32frombits(binary.LittleEndian.Uint32(v)))
-	return renderReal(dst, d, floatDigits, f)
+	return renderReal(dst, d, f)
 }
 
 func renderDouble(dst, v []byte, f *format) ([]byte, error) {
-	return renderReal(dst, math.Float64frombits(binary.LittleEndian.Uint64(v)), doubleDigits, f)
+	return renderReal(dst, math.Float64frombits(binary.LittleEndian.Uint64(v)), f)
 }
 
-func renderReal(dst []byte, d float64, digits int, f *format) ([]byte, error) {
+func renderReal(dst []byte, d float64, f *format) ([]byte, error) {
 	if math.IsNaN(d) || math.IsInf(d, 0) {
 		return dst, errValue
 	}
@@ -72,7 +72,7 @@ func renderReal(dst []byte, d float64, digits int, f *format) ([]byte, error) {
 	if f.decimals >= 0 {
 		dst = appendFixed(dst, d, f.decimals)
 	} else {
-		dst = appendReal(dst, d, digits)
+		dst = appendReal(dst, d, f.digits)
 	}
 	return zerofill(dst, start, f.width), nil
 }
@@ -133,17 +133,61 @@ func renderSet(dst, v []byte, f *format) ([]byte, error) {
 
 func renderJSON(dst, v []byte, _ *format) ([]byte, error) { return appendJSON(dst, v) }
 
-// renderInet reads MariaDB's INET4 and INET6 in network byte order.
-func renderInet(dst, v []byte, f *format) ([]byte, error) {
-	var b [16]byte
-	if len(v) > f.length {
+// renderInet4 reads MariaDB's INET4, in network byte order.
+func renderInet4(dst, v []byte, _ *format) ([]byte, error) {
+	var b [4]byte
+	if len(v) > len(b) {
 		return dst, errValue
 	}
 	copy(b[:], v)
-	if f.length == 4 {
-		return netip.AddrFrom4([4]byte(b[:4])).AppendTo(dst), nil
+	return appendInet4(dst, b[:]), nil
+}
+
+func appendInet4(dst, b []byte) []byte {
+	for i, c := range b {
+		if i > 0 {
+			dst = append(dst, '.')
+		}
+		dst = strconv.AppendUint(dst, uint64(c), 10)
 	}
-	return netip.AddrFrom16(b).AppendTo(dst), nil
+	return dst
+}
+
+// renderInet6 reads MariaDB's INET6, in network byte order. The first of the
+// longest runs of zero groups becomes "::", even one of a single group; an
+// embedded IPv4 address is shown as one.
+func renderInet6(dst, v []byte, _ *format) ([]byte, error) {
+	var b [16]byte
+	if len(v) > len(b) {
+		return dst, errValue
+	}
+	copy(b[:], v)
+	var groups [8]uint64
+	gap, size := -1, 0
+	for i, run := 0, 0; i < 8; i++ {
+		groups[i] = bigEndian(b[2*i : 2*i+2])
+		if groups[i] != 0 {
+			run = 0
+		} else if run++; run > size {
+			gap, size = i-run+1, run
+		}
+	}
+	for i := 0; i < 8; i++ {
+		if i == gap {
+			dst = append(dst, ':')
+			if i += size; i == 8 {
+				return append(dst, ':'), nil
+			}
+		}
+		if i > 0 {
+			dst = append(dst, ':')
+		}
+		if i == 6 && gap == 0 && (size == 6 || size == 5 && groups[5] == 0xffff) {
+			return appendInet4(dst, b[12:]), nil
+		}
+		dst = strconv.AppendUint(dst, groups[i], 16)
+	}
+	return dst, nil
 }
 
 // renderUUID reads MariaDB's UUID.

@@ -53,9 +53,14 @@ func SelectRows(ctx context.Context, db Querier, shape *Shape, interest Interest
 	table := shape.Describe()
 	var list []string
 	var targets []int
+	reals := map[int]format{}
 	for i := range shape.Columns {
-		if interest.Columns == nil || interest.Columns(shape.Columns[i].Name) || slices.Contains(table.Primary, i) {
-			list = append(list, shape.Columns[i].expression())
+		c := &shape.Columns[i]
+		if interest.Columns == nil || interest.Columns(c.Name) || slices.Contains(table.Primary, i) {
+			if f, ok := c.real(); ok {
+				reals[len(list)] = f
+			}
+			list = append(list, c.expression())
 			targets = append(targets, i)
 		}
 	}
@@ -82,10 +87,18 @@ func SelectRows(ctx context.Context, db Querier, shape *Shape, interest Interest
 		p.spans = appendNulls(p.spans, len(table.Columns))
 		row := p.spans[n*len(table.Columns):]
 		for i, v := range raw {
-			if v != nil {
-				row[targets[i]] = span{len(arena), len(arena) + len(v)}
+			if v == nil {
+				continue
+			}
+			start := len(arena)
+			if f, ok := reals[i]; ok {
+				if arena, err = appendParsed(arena, string(v), &f); err != nil {
+					return nil, fmt.Errorf("read rows of %s, column %s: %w", shape.Table, shape.Columns[targets[i]].Name, err)
+				}
+			} else {
 				arena = append(arena, v...)
 			}
+			row[targets[i]] = span{start, len(arena)}
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -94,13 +107,49 @@ func SelectRows(ctx context.Context, db Querier, shape *Shape, interest Interest
 	return p.slice(arena, n, nil), nil
 }
 
-// expression selects the column as text. The driver parses some numbers even
-// in the text protocol, and would lose how the server shows them.
+// expression selects the column so that the driver, which parses numbers even in
+// the text protocol, does not lose how the server shows them. FLOAT and DOUBLE
+// have no such expression (CAST and CONCAT use another form than SELECT): they
+// are rendered anew, see [ShapeColumn.real].
 func (c *ShapeColumn) expression() string {
-	if c.DataType == "float" || c.DataType == "double" || c.DataType == "year" || c.Zerofill() {
+	if _, real := c.real(); !real && (c.DataType == "year" || c.Zerofill()) {
 		return "CAST(" + Quote(c.Name) + " AS CHAR)"
 	}
 	return Quote(c.Name)
+}
+
+// real says how a FLOAT or DOUBLE is shown, and false for another column.
+func (c *ShapeColumn) real() (format, bool) {
+	f := format{decimals: -1}
+	width := 0
+	switch c.DataType {
+	case "float":
+		f.digits, width = floatDigits, 12
+	case "double":
+		f.digits, width = doubleDigits, 22
+	default:
+		return f, false
+	}
+	if m, d := c.width(); d >= 0 {
+		width, f.decimals = m, d
+	}
+	if c.Zerofill() {
+		f.width = width
+	}
+	return f, true
+}
+
+// appendParsed renders a FLOAT or DOUBLE that the driver has parsed.
+func appendParsed(dst []byte, text string, f *format) ([]byte, error) {
+	bits := 64
+	if f.digits == floatDigits {
+		bits = 32
+	}
+	d, err := strconv.ParseFloat(text, bits)
+	if err != nil {
+		return dst, err
+	}
+	return renderReal(dst, d, f)
 }
 
 // SelectByKey reads one row by its primary key, whose values key gives in key
