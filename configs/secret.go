@@ -63,17 +63,8 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString redacts as String does.
-func (s Secret) GoString() string { return fmt.Sprintf("configs.Secret(%q)", s.String()) }
-
-// Format redacts for the verbs that ask neither String nor GoString.
-func (s Secret) Format(f fmt.State, verb rune) {
-	if verb == 'v' && f.Flag('#') {
-		io.WriteString(f, s.GoString())
-		return
-	}
-	io.WriteString(f, s.String())
-}
+// Format redacts as String does, for every verb, %#v and %x too.
+func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
 // MarshalText redacts as String does, for JSON and other encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -48,7 +48,7 @@ func TestASecretIsNeverPrinted(t *testing.T) {
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&logged), zap.DebugLevel))
 	log.Info("config", zap.Any("config", c), zap.Any("secret", c.HTTP.Token), zap.Stringer("stringer", c.HTTP.Token), zap.Reflect("hidden", hidden))
 	shown.Write(logged.Bytes())
-	fmt.Fprint(&shown, c.Hash(), c.HTTP.Token.String(), c.HTTP.Token.GoString(), c.Broker.URLs[0].String())
+	fmt.Fprint(&shown, c.Hash(), c.HTTP.Token.String(), c.Broker.URLs[0].String())
 	for _, leak := range []string{word, fmt.Sprintf("%x", word), fmt.Sprintf("%X", word)} {
 		if strings.Contains(shown.String(), leak) {
 			t.Errorf("shows %s", leak)
@@ -65,7 +65,8 @@ func TestASecretFromAFileIsReadAfreshWithoutItsNewline(t *testing.T) {
 	if got, err := s.Read(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a missing file reads as %q, %v", got, err)
 	}
-	for text, want := range map[string]string{"one": "one", "two\n": "two", "three\r\n": "three", "four\n\n": "four\n", " five ": " five "} {
+	for text, want := range map[string]string{"one": "one", "two\n": "two", "three\r\n": "three", "four\n\n": "four\n", " five ": " five ",
+		strings.Repeat("6", maxSecretBytes): strings.Repeat("6", maxSecretBytes)} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

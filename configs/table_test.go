@@ -74,6 +74,9 @@ func TestATableListsWhatItReadsAndWrites(t *testing.T) {
 	if got := table.Writes(); !slices.Equal(got, writes) {
 		t.Errorf("writes %v, want %v", got, writes)
 	}
+	if table.Retention = (Retention{}); slices.Contains(table.Reads(), "sent_at") {
+		t.Error("sent_at is read without a retention")
+	}
 	if keep := c.Tables[1]; !slices.Equal(keep.Reads(), []string{"id", "payload"}) || keep.Writes() != nil {
 		t.Errorf("a keep table reads %v and writes %v", keep.Reads(), keep.Writes())
 	}
