@@ -257,7 +257,8 @@ func (l *decodeLab) compare(table string, events []rowsEvent) {
 					l.t.Errorf("%s: row %d from %s is incomplete", table, i, how)
 					failures++
 				} else if v := row.Values[j]; !sameValue(v, want[i][j]) {
-					l.t.Errorf("%s.%s row %d: %s gives %s, SELECT %s", table, list[j], i, how, clip(v), clip(want[i][j]))
+					got, wanted := difference(v, want[i][j])
+					l.t.Errorf("%s.%s row %d: %s gives %s, SELECT %s", table, list[j], i, how, got, wanted)
 					failures++
 				}
 			}
@@ -271,14 +272,23 @@ func (l *decodeLab) compare(table string, events []rowsEvent) {
 
 func sameValue(a, b []byte) bool { return (a == nil) == (b == nil) && string(a) == string(b) }
 
-func clip(v []byte) string {
-	if v == nil {
-		return "NULL"
+// difference shows two values from where they differ.
+func difference(a, b []byte) (string, string) {
+	from := 0
+	for from < len(a) && from < len(b) && a[from] == b[from] {
+		from++
 	}
-	if len(v) > 200 {
-		return fmt.Sprintf("%q... (%d bytes)", v[:200], len(v))
+	from = max(0, from-20)
+	show := func(v []byte) string {
+		switch {
+		case v == nil:
+			return "NULL"
+		case from == 0 && len(v) <= 80:
+			return fmt.Sprintf("%q", v)
+		}
+		return fmt.Sprintf("...%q... (%d bytes)", v[from:min(len(v), from+80)], len(v))
 	}
-	return fmt.Sprintf("%q", v)
+	return show(a), show(b)
 }
 
 func wantError[E error](t *testing.T, err error) E {

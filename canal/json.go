@@ -27,6 +27,10 @@ const (
 	jsonOpaque      = 0x0f
 )
 
+// base64Line is how many bytes the server encodes before it breaks the line, even
+// inside a JSON string.
+const base64Line = 57
+
 // maxJSONDepth is the deepest nesting that MySQL accepts.
 const maxJSONDepth = 100
 
@@ -233,8 +237,13 @@ func (w *jsonWriter) opaque(b []byte) error {
 	default:
 		w.dst = append(w.dst, `"base64:type`...)
 		w.dst = strconv.AppendUint(w.dst, uint64(kind), 10)
-		w.dst = base64.StdEncoding.AppendEncode(append(w.dst, ':'), v)
-		w.dst = append(w.dst, '"')
+		w.dst = append(w.dst, ':')
+		for len(v) > base64Line {
+			w.dst = base64.StdEncoding.AppendEncode(w.dst, v[:base64Line])
+			w.dst = append(w.dst, `\n`...)
+			v = v[base64Line:]
+		}
+		w.dst = append(base64.StdEncoding.AppendEncode(w.dst, v), '"')
 	}
 	return nil
 }
