@@ -62,13 +62,13 @@ func (b Broker) connect(ctx context.Context, buffer int, drained func()) (*conne
 	if len(b.URLs) == 0 {
 		return nil, errors.New("connect to the broker: no url is configured")
 	}
-	var errs []error
+	errs := make([]error, len(b.URLs)) // in the order of the urls: the same failures read the same
 	for _, i := range rand.Perm(len(b.URLs)) {
 		c, err := b.dial(ctx, b.URLs[i], buffer, drained)
 		if err == nil {
 			return c, nil
 		}
-		errs = append(errs, err)
+		errs[i] = err
 		if ctx.Err() != nil {
 			break
 		}
@@ -192,9 +192,12 @@ func (c *connection) guard(request func() error) error {
 	return request()
 }
 
-// closeGently tells the broker good-bye, briefly.
+// closeGently tells the broker good-bye, briefly. The library's own deadline
+// does not do: its heartbeats move it.
 func (c *connection) closeGently() {
-	_ = c.CloseDeadline(time.Now().Add(closeTimeout))
+	late := time.AfterFunc(closeTimeout, c.wire.abort)
+	defer late.Stop()
+	_ = c.Close()
 	c.wire.abort()
 }
 

@@ -21,7 +21,7 @@ var errFenceLost = errors.New("the fence was lost: the broker cancelled its cons
 // channel closes when the fence is lost for any reason.
 func takeFence(ctx context.Context, c *connection, name string, held func()) (<-chan amqp.Delivery, error) {
 	for n := 0; ; n++ {
-		deliveries, err := declareFence(c, name)
+		deliveries, err := tryFence(c, name)
 		if err == nil {
 			return deliveries, nil
 		}
@@ -38,22 +38,26 @@ func takeFence(ctx context.Context, c *connection, name string, held func()) (<-
 	}
 }
 
-// declareFence tries once, on a channel of its own: a refusal closes it.
-func declareFence(c *connection, name string) (deliveries <-chan amqp.Delivery, err error) {
+// tryFence tries once, on a channel of its own: a refusal closes it.
+func tryFence(c *connection, name string) (deliveries <-chan amqp.Delivery, err error) {
 	err = c.guard(func() error {
 		ch, err := c.Channel()
 		if err != nil {
 			return err
 		}
-		// Classic and transient whatever the vhost's default type is: a fence must
-		// die with its connection.
-		if _, err = ch.QueueDeclare(name, false, false, true, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
-			return err
-		}
-		deliveries, err = ch.Consume(name, "fence", true, true, false, false, nil)
+		deliveries, err = declareFence(ch, name)
 		return err
 	})
 	return deliveries, err
+}
+
+// declareFence makes the queue: classic and transient whatever the vhost's
+// default type is, as a fence must die with its connection.
+func declareFence(ch *amqp.Channel, name string) (<-chan amqp.Delivery, error) {
+	if _, err := ch.QueueDeclare(name, false, false, true, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
+		return nil, err
+	}
+	return ch.Consume(name, "fence", true, true, false, false, nil)
 }
 
 // TakeFences waits until no other connection holds any of the named fences,

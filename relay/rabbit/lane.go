@@ -13,8 +13,8 @@ import (
 
 const (
 	retryCeiling = 10 * time.Second
-	// steadyAfter is how long a session must have lived for the next to be opened
-	// without a pause.
+	// steadyAfter is how long a session without any outcome must have lived for the
+	// next to be opened without a long pause.
 	steadyAfter = 10 * time.Second
 )
 
@@ -57,10 +57,12 @@ type Lane struct {
 	intake []Ticket
 
 	// What follows belongs to the goroutine of Run.
-	flight *flight
-	spare  []Ticket // for reuse as intake
-	clock  clock
-	state  State
+	flight   *flight
+	spare    []Ticket // for reuse as intake
+	clock    clock
+	state    State
+	failures int  // sessions that ended since the lane was last up
+	progress bool // something settled in this session
 }
 
 // NewLane returns a lane, which works while Run runs. outcomes is called from
@@ -106,24 +108,24 @@ func (l *Lane) signal() {
 // it: without a broker it waits and connects again (P8). When ctx ends the
 // connection is closed at once.
 func (l *Lane) Run(ctx context.Context) error {
-	for failures := 0; ctx.Err() == nil; failures++ {
+	for n := 0; ; n++ {
 		opened := time.Now()
 		err := l.runSession(ctx)
 		if ctx.Err() != nil {
-			break
+			l.opt.State(State{Phase: Down, Reason: "stopped"})
+			return context.Cause(ctx)
 		}
 		l.enter(State{Phase: Down, Reason: err.Error(), Peer: l.state.Peer})
-		if time.Since(opened) > steadyAfter {
-			failures = 0
+		if l.progress || time.Since(opened) > steadyAfter {
+			n = 0
 		}
-		_ = pause(ctx, backoff(failures, retryCeiling))
+		_ = pause(ctx, backoff(n, retryCeiling))
 	}
-	l.enter(State{Phase: Down, Reason: "stopped"})
-	return context.Cause(ctx)
 }
 
 // runSession opens a session and publishes until it ends. Never nil.
 func (l *Lane) runSession(ctx context.Context) error {
+	l.progress = false
 	l.enter(State{Phase: Connecting})
 	s, err := openSession(ctx, l.opt.Broker, l.opt.Fence, l.bufferSize(), l.signal, func() {
 		l.enter(State{Phase: Connecting, Reason: "another connection holds the fence " + l.opt.Fence})
@@ -179,7 +181,7 @@ func (l *Lane) runChannel(s *session) error {
 	l.flight.rewind()
 	l.report()
 	if goesOn {
-		l.log.Warn("the broker closed the channel", zap.String("fence", l.opt.Fence), zap.Int("code", code), zap.String("reason", reason))
+		l.log.Warn("the broker closed the channel", zap.String("lane", l.opt.Name), zap.Int("code", code), zap.String("reason", reason))
 		return nil
 	}
 	return err
@@ -267,6 +269,7 @@ func (l *Lane) report() {
 	if len(l.flight.out) == 0 {
 		return
 	}
+	l.progress = true
 	l.outcomes(l.flight.out)
 	clear(l.flight.out)
 	l.flight.out = l.flight.out[:0]
@@ -284,21 +287,25 @@ func (l *Lane) observe(s *session, alarm *string) {
 	}
 }
 
-// enter changes the state, and tells and logs it if it is another.
+// enter changes the state, and tells and logs it if it is another. Of an outage
+// ever fewer attempts are logged.
 func (l *Lane) enter(s State) {
 	if s == l.state {
 		return
 	}
-	before := l.state
 	l.state = s
 	l.opt.State(s)
+	fields := []zap.Field{zap.String("lane", l.opt.Name), zap.String("reason", s.Reason)}
 	switch {
-	case s.Phase == Down && s.Reason != before.Reason:
-		l.log.Warn("lane down", zap.String("fence", l.opt.Fence), zap.String("reason", s.Reason))
-	case s.Phase == Blocked, s.Phase == Connecting && s.Reason != "":
-		l.log.Warn("lane "+s.Phase.String(), zap.String("fence", l.opt.Fence), zap.String("reason", s.Reason))
+	case s.Phase == Down:
+		if l.failures++; l.failures&(l.failures-1) == 0 {
+			l.log.Warn("lane down", append(fields, zap.Int("attempt", l.failures))...)
+		}
 	case s.Phase == Up:
-		l.log.Info("lane up", zap.String("fence", l.opt.Fence), zap.String("address", s.Peer.Address))
+		l.log.Info("lane up", zap.String("lane", l.opt.Name), zap.String("address", s.Peer.Address), zap.Int("failures_before", l.failures))
+		l.failures = 0
+	case s.Reason != "":
+		l.log.Warn("lane "+s.Phase.String(), fields...)
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *session) watchClose(closed <-chan *amqp.Error) {
 			s.fail(errBroken)
 			return
 		}
-		s.fail(fmt.Errorf("the connection to %s ended: %w", s.peer.Address, e))
+		s.fail(fmt.Errorf("the connection to %s ended: %w", s.peer.Address, spoken{e}))
 	case <-s.ctx.Done():
 	}
 }
@@ -108,8 +108,10 @@ func (s *session) watchFence(deliveries <-chan amqp.Delivery) {
 	for {
 		select {
 		case _, open := <-deliveries:
-			if !open {
+			if !open && !s.IsClosed() { // else the end of the connection tells why
 				s.fail(errFenceLost)
+			}
+			if !open {
 				return
 			}
 		case <-s.ctx.Done():
@@ -146,11 +148,20 @@ func (s *session) openChannel(window int) (*channel, error) {
 	return ch, nil
 }
 
-// channelError is the broker's reason to end a channel and not its connection.
-type channelError struct{ reason *amqp.Error }
+// spoken is a library error in plain words.
+type spoken struct{ reason *amqp.Error }
 
-func (e channelError) Error() string { return "the broker closed the channel: " + e.reason.Error() }
-func (e channelError) Unwrap() error { return e.reason }
+func (e spoken) Unwrap() error { return e.reason }
+
+func (e spoken) Error() string {
+	if e.reason.Server {
+		return fmt.Sprintf("%s (%d)", e.reason.Reason, e.reason.Code)
+	}
+	return e.reason.Reason
+}
+
+// channelError says that the broker ended a channel and not its connection.
+type channelError struct{ spoken }
 
 // ended returns why the channel ended, nil while it is open.
 func (s *session) ended(ch *channel) error {
@@ -160,7 +171,7 @@ func (s *session) ended(ch *channel) error {
 	select {
 	case e := <-ch.closed: // follows the mark at once
 		if e != nil && e.Server && !s.IsClosed() {
-			return channelError{e}
+			return channelError{spoken{e}}
 		}
 	case <-s.ctx.Done():
 	}
