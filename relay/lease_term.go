@@ -94,9 +94,7 @@ type pulse struct {
 // run keeps the term until done, and returns what came from it. base is never
 // cancelled.
 func (p *pulse) run(base context.Context, done <-chan error) error {
-	p.trust = time.AfterFunc(time.Until(p.renewed.Add(p.ttl)), func() {
-		p.term.cancel(fmt.Errorf("%w: it could not be renewed within its ttl of %s", ErrLeaseLost, p.ttl))
-	})
+	p.trust = time.AfterFunc(time.Until(p.renewed.Add(p.ttl)), p.lose)
 	defer p.trust.Stop()
 	beat := time.NewTicker(min(p.ttl/10, time.Second))
 	defer beat.Stop()
@@ -119,7 +117,7 @@ func (p *pulse) beat(base context.Context) {
 		return
 	}
 	if time.Since(p.renewed) < p.ttl/3 && !p.failing {
-		ctx, cancel := context.WithTimeout(base, p.ttl/3)
+		ctx, cancel := p.patience(base)
 		err := p.ping(ctx)
 		cancel()
 		if err == nil {
@@ -136,14 +134,25 @@ func (p *pulse) serve(base context.Context, a ask) error {
 	if a.do == nil {
 		return p.attempt(base)
 	}
-	ctx, cancel := context.WithTimeout(base, p.ttl/3)
+	ctx, cancel := p.patience(base)
 	defer cancel()
 	return p.judge(a.do(ctx))
 }
 
+// lockWait is longer than a statement waits for a row's lock, which is a second
+// and the server's own delay in noticing: an attempt that is given up before the
+// server answers costs the session, and with it the lock.
+const lockWait = 2500 * time.Millisecond
+
+// patience bounds one exchange, which is of no use once trust has ended.
+func (p *pulse) patience(base context.Context) (context.Context, context.CancelFunc) {
+	left := time.Until(p.renewed.Add(p.ttl))
+	return context.WithTimeout(base, min(max(p.ttl/3, lockWait), left))
+}
+
 // attempt renews once.
 func (p *pulse) attempt(base context.Context) error {
-	ctx, cancel := context.WithTimeout(base, p.ttl/3)
+	ctx, cancel := p.patience(base)
 	defer cancel()
 	start := time.Now()
 	err := p.judge(p.renew(ctx))
@@ -154,16 +163,22 @@ func (p *pulse) attempt(base context.Context) error {
 		p.failing = true
 		return err
 	}
+	left := time.Until(start.Add(p.ttl))
+	if !p.trust.Stop() || left <= 0 { // trust ended while the answer was under way, and does not come back
+		p.lose()
+		return context.Cause(p.term.ctx)
+	}
 	if p.failing {
 		p.log.Info("the lease is renewed again")
 	}
-	p.failing = false
-	p.renewed = start
-	p.trust.Reset(time.Until(start.Add(p.ttl)))
-	if p.term.ctx.Err() != nil { // trust ended while the answer was under way
-		return context.Cause(p.term.ctx)
-	}
+	p.failing, p.renewed = false, start
+	p.trust.Reset(left)
 	return nil
+}
+
+// lose ends the term for want of a renewal.
+func (p *pulse) lose() {
+	p.term.cancel(fmt.Errorf("%w: it could not be renewed within its ttl of %s", ErrLeaseLost, p.ttl))
 }
 
 // judge ends the term when the database says that it is over.
