@@ -1,0 +1,281 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/towpath/towpath/canal"
+	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/relay/rabbit"
+)
+
+// leader is one leadership: it is built when the lease was won and thrown away
+// when it ends. Its parts run side by side and any of them ends all.
+type leader struct {
+	relay  *Relay
+	term   *Term
+	log    *zap.Logger
+	tables *tables
+	db     *sql.DB // sessions of this leadership, all on the server that it began on
+	store  *checkpoint.Store
+	server canal.Server
+
+	reader   *reader
+	preparer *preparer
+	loop     *loop
+	writer   *writer
+	lanes    []*rabbit.Lane
+	gate     *gatekeeper
+}
+
+// lead is called by the elector for each leadership. ctx ends when the process
+// is to stop, or with the leadership.
+func (r *Relay) lead(ctx context.Context, term *Term) error {
+	l := &leader{relay: r, term: term, log: r.log.With(zap.Uint64("term", term.Fence.Term)), tables: newTables(r.config, r.metrics)}
+	start, err := l.prepare(ctx)
+	if l.db != nil {
+		defer l.db.Close()
+	}
+	if err == nil {
+		l.build(start)
+		err = l.run(ctx)
+	}
+	var halt *haltError
+	if errors.As(err, &halt) {
+		return l.halted(ctx, halt)
+	}
+	return err
+}
+
+// prepare learns where the stream begins and on which server.
+func (l *leader) prepare(ctx context.Context) (canal.Start, error) {
+	c := l.relay.config
+	// The server of this leadership is the one that answers first; a session
+	// that finds another one behind the address is refused (P4).
+	var once sync.Once
+	var identity string
+	l.db = checkpoint.Connect(Endpoint(c), checkpoint.Session{
+		IdleTimeout: c.Lease.TTL,
+		Check: func(_ checkpoint.Flavor, server string) error {
+			once.Do(func() { identity = server })
+			if server != identity {
+				return fmt.Errorf("another server answers at the source's address")
+			}
+			return nil
+		},
+	})
+	var err error
+	if l.store, err = checkpoint.Open(ctx, l.db, c.State.Schema); err != nil {
+		return canal.Start{}, err
+	}
+	if l.server, err = canal.Inspect(ctx, l.db); err != nil {
+		return canal.Start{}, err
+	}
+	start := canal.Start{Position: l.term.Checkpoint.Position, Shapes: canal.Shapes{}}
+	for _, t := range l.term.Checkpoint.Tables {
+		if t.Shape == nil {
+			continue
+		}
+		shape := new(canal.Shape)
+		if err := json.Unmarshal(t.Shape, shape); err != nil {
+			return start, fmt.Errorf("read the saved shape of %s.%s: %w", t.Schema, t.Name, err)
+		}
+		start.Shapes[canal.TableName{Schema: t.Schema, Name: t.Name}] = shape
+	}
+	if start.Position.IsZero() {
+		return l.firstStart(ctx)
+	}
+	return start, nil
+}
+
+// firstStart takes the server's present position and makes it the stream's.
+func (l *leader) firstStart(ctx context.Context) (canal.Start, error) {
+	start := canal.Start{Position: l.server.Position, Shapes: canal.Shapes{}}
+	err := l.store.Fenced(ctx, l.term.Fence, func(ctx context.Context, tx *checkpoint.Tx) error {
+		return tx.SavePosition(ctx, start.Position)
+	})
+	if err != nil {
+		return start, fmt.Errorf("save the first position: %w", err)
+	}
+	l.log.Info("first start", zap.Stringer("position", start.Position))
+	return start, nil
+}
+
+// build puts the parts together.
+func (l *leader) build(start canal.Start) {
+	c, m := l.relay.config, l.relay.metrics
+	l.gate = newGatekeeper(l.term, l.server.Identity, c.State.Schema, c.Broker.Connections)
+	l.gate.broker, l.gate.log = Broker(c, "towpath/"+c.Name+"/fences"), l.log
+	l.gate.heartbeat, l.gate.ttl = c.Broker.Heartbeat, c.Lease.TTL
+	began := time.Now()
+	l.gate.opened = func() {
+		m.TakeoverTime.Observe(time.Since(began).Seconds())
+		l.log.Info("publishing", zap.Duration("after", time.Since(began)))
+		l.relay.health.publishing.Store(true)
+	}
+	memory := c.Broker.InFlightBytes * int64(c.Broker.Connections)
+	intake, steps := newQueue[canal.Batch](memory/4), newQueue[step](memory/4)
+	answers := newQueue[rabbit.Outcome](1 << 40) // bounded by what is with the lanes
+	l.writer = newWriter(l.store, l.term.Fence, m, l.log)
+	l.preparer = newPreparer(l.tables, intake, steps)
+	options := sourceOptions(c, l.tables, l.log)
+	options.DB = l.db
+	options.Opened = l.opened
+	l.reader = &reader{source: canal.NewSource(options), start: start, intake: intake, metrics: m, log: l.log}
+	l.loop = &loop{
+		config: settings{every: c.Checkpoint.Every, idle: c.Checkpoint.Idle,
+			maxEntries: roomFactor * c.Broker.InFlight * c.Broker.Connections, maxBytes: memory},
+		metrics: m, steps: steps, answers: answers, writer: l.writer,
+		window: newWindow(), flow: newFlow(c.Broker.Connections, c.Broker.InFlight, c.Broker.InFlightBytes),
+		low: start.Position.Clone(), parkedBy: map[string]int{}, lastSave: time.Now(), beat: l.relay.health.beat,
+	}
+	for i := range c.Broker.Connections {
+		lane := l.newLane(i, answers)
+		l.lanes = append(l.lanes, lane)
+		l.loop.lanes = append(l.loop.lanes, lane)
+	}
+}
+
+// opened refuses a stream from another server than the one that the state is on.
+func (l *leader) opened(s canal.Session) error {
+	if s.Server != l.server.Identity {
+		return errOtherServer
+	}
+	return nil
+}
+
+var errOtherServer = errors.New("another server answers at the source's address: beginning again there")
+
+func (l *leader) newLane(i int, answers *queue[rabbit.Outcome]) *rabbit.Lane {
+	c, m := l.relay.config, l.relay.metrics
+	label := strconv.Itoa(i)
+	up, blocked := m.LaneUp.WithLabelValues(label), m.LaneBlocked.WithLabelValues(label)
+	return rabbit.NewLane(rabbit.Options{
+		Broker:   Broker(c, fmt.Sprintf("towpath/%s/lane.%d", c.Name, i)),
+		Fence:    fenceName(l.server.Identity, c.State.Schema, c.Name, i),
+		InFlight: c.Broker.InFlight, InFlightBytes: c.Broker.InFlightBytes,
+		MaxMessageSize: c.Broker.MaxMessageSize, ConfirmTimeout: c.Broker.ConfirmTimeout,
+		Ready: func(ctx context.Context) error { return l.gate.ready(ctx, i) },
+		State: func(s rabbit.State) {
+			set(up, s.Phase == rabbit.Up || s.Phase == rabbit.Blocked)
+			set(blocked, s.Phase == rabbit.Blocked)
+			if s.Phase == rabbit.Fenced {
+				l.gate.sawPeer(s.Peer)
+			}
+			if s.Phase == rabbit.Down {
+				m.Reconnects.WithLabelValues("broker").Inc()
+			}
+			l.relay.health.lane(i, s)
+		},
+		Logger: l.log.With(zap.Int("lane", i)),
+	}, func(outcomes []rabbit.Outcome) { answers.add(outcomes) })
+}
+
+// run works until the leadership ends. When the process is to stop, reading
+// stops, the window settles within drain_timeout and is saved; what is left
+// then is sent again by the next leader.
+func (l *leader) run(ctx context.Context) error {
+	// Draining goes on after ctx has ended, so the parts live under the term.
+	work, cancel := context.WithCancelCause(l.term.Context())
+	defer cancel(nil)
+	reading, stopReading := context.WithCancel(work)
+	defer stopReading()
+	stop := make(chan struct{})
+
+	parts := []func() error{
+		func() error { return l.reader.run(reading) },
+		func() error { return l.preparer.run(work) },
+		func() error { return l.loop.run(work, stop) },
+		func() error { return l.writer.run(work) },
+		func() error { return l.watch(work) },
+	}
+	for _, lane := range l.lanes {
+		parts = append(parts, func() error { return lane.Run(work) })
+	}
+	var wg sync.WaitGroup
+	for _, part := range parts {
+		wg.Go(func() {
+			if err := part(); err != nil && reading.Err() == nil || errors.Is(err, errDrained) {
+				cancel(err) // the first to fail ends all
+			}
+		})
+	}
+	defer wg.Wait()
+	defer l.relay.health.publishing.Store(false)
+
+	select {
+	case <-work.Done():
+		return context.Cause(work)
+	case <-ctx.Done():
+	}
+	if l.term.Context().Err() != nil {
+		return context.Cause(l.term.Context())
+	}
+	l.log.Info("stopping: settling what was read", zap.Duration("within", l.relay.config.DrainTimeout))
+	stopReading()
+	close(stop)
+	select {
+	case <-work.Done():
+	case <-time.After(l.relay.config.DrainTimeout):
+		l.log.Warn("not everything was settled in time: the next leader sends the rest again", zap.Int("rows", l.loop.window.len()))
+		cancel(errDrained)
+	}
+	if err := context.Cause(work); !errors.Is(err, errDrained) {
+		return err
+	}
+	return nil
+}
+
+// watch gives the lease up when no broker was reached for yield_after, so that
+// a standby elsewhere may try.
+func (l *leader) watch(ctx context.Context) error {
+	check := time.NewTicker(time.Second)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-check.C:
+			if away := l.relay.health.brokerAway(); away > l.relay.config.Lease.YieldAfter {
+				l.log.Warn("no broker was reached: giving the lease up so that another may try", zap.Duration("for", away))
+				l.term.Yield()
+			}
+		}
+	}
+}
+
+// halted keeps the lease, with nothing open, until a person acts.
+func (l *leader) halted(ctx context.Context, halt *haltError) error {
+	gauge := l.relay.metrics.Halted.WithLabelValues(halt.reason)
+	gauge.Set(1)
+	defer gauge.Set(0)
+	l.relay.health.halt(halt)
+	defer l.relay.health.halt(nil)
+	l.log.Error("halted: the stream stands still until a person acts", zap.String("reason", halt.reason), zap.Error(halt.err))
+	beat := time.NewTicker(time.Second)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-beat.C:
+			l.relay.health.beat()
+		}
+	}
+}
+
+func set(g interface{ Set(float64) }, on bool) {
+	if on {
+		g.Set(1)
+	} else {
+		g.Set(0)
+	}
+}

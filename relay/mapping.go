@@ -1,0 +1,393 @@
+package relay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/towpath/towpath/canal"
+	"github.com/towpath/towpath/configs"
+	"github.com/towpath/towpath/relay/rabbit"
+)
+
+// mapping turns rows of one shape of one table into messages. It is compiled
+// once per shape and passive; its buffers belong to the goroutine that maps.
+//
+// Everything textual of a message is rendered into one buffer that becomes one
+// string, which the message's fields share: a row costs few allocations. The
+// result depends on the row and the configuration alone, never on the way that
+// the row came (P5).
+type mapping struct {
+	shape  *canal.Table
+	number uint32 // the table's, first bytes of every gate and ref
+
+	id, key, exchange, routingKey template
+	hasKey                        bool
+	properties                    []property
+	headers                       []header
+	headersFrom                   int // column, -1 for none
+	body                          int
+	timestamp                     int // column, -1 for none
+	persistent, mandatory         bool
+
+	filters   []filter
+	rowKey    []keyColumn
+	status    int // column, -1 for none
+	deliverAt int // column, -1 for none
+	nextAt    int // column, -1 for none
+
+	buf  []byte
+	ends []int
+}
+
+// property is a message property that is a template.
+type property struct {
+	template
+	name string
+	set  func(*rabbit.Message, string) error
+}
+
+type header struct {
+	name    string
+	value   template
+	integer int // column of a lone integer, -1 otherwise
+}
+
+// keyColumn is a column of what finds a row again by SQL: the primary key, or
+// the id's column in a table without one.
+type keyColumn struct {
+	name   string
+	index  int
+	binary bool
+}
+
+// filter is one entry of where.
+type filter struct {
+	column  int
+	in, not []configs.Value
+}
+
+// compileMapping resolves the configuration of a table against its shape.
+func compileMapping(c *configs.Table, shape *canal.Table, number uint32) (*mapping, error) {
+	m := &mapping{shape: shape, number: number, persistent: c.Publish.Persistent, mandatory: c.Publish.Mandatory}
+	var err error
+	tmpl := func(t configs.Template) template {
+		compiled, e := compileTemplate(t, shape)
+		if e != nil && err == nil {
+			err = e
+		}
+		return compiled
+	}
+	column := func(name string) int {
+		if name == "" {
+			return -1
+		}
+		i, e := columnIndex(shape, name)
+		if e != nil && err == nil {
+			err = e
+		}
+		return i
+	}
+	m.id, m.exchange, m.routingKey = tmpl(c.Columns.ID), tmpl(c.Publish.Exchange), tmpl(c.Publish.RoutingKey)
+	m.key, m.hasKey = tmpl(c.Columns.Key), !c.Columns.Key.Empty() && c.Ordering != configs.OrderNone
+	m.body, m.timestamp, m.headersFrom = column(c.Columns.Body), column(c.Publish.Timestamp), column(c.Publish.HeadersFrom)
+	m.status, m.deliverAt, m.nextAt = column(c.Status.Column), column(c.DeliverAt), column(c.Status.NextAttemptAt)
+	for _, p := range []struct {
+		name string
+		from configs.Template
+		set  func(*rabbit.Message, string) error
+	}{
+		{"type", c.Publish.Type, func(m *rabbit.Message, s string) error { m.Type = s; return nil }},
+		{"content_type", c.Publish.ContentType, func(m *rabbit.Message, s string) error { m.ContentType = s; return nil }},
+		{"correlation_id", c.Publish.CorrelationID, func(m *rabbit.Message, s string) error { m.CorrelationID = s; return nil }},
+		{"reply_to", c.Publish.ReplyTo, func(m *rabbit.Message, s string) error { m.ReplyTo = s; return nil }},
+		{"app_id", c.Publish.AppID, func(m *rabbit.Message, s string) error { m.AppID = s; return nil }},
+		{"expiration", c.Publish.Expiration, func(m *rabbit.Message, s string) error { m.Expiration = s; return nil }},
+		{"priority", c.Publish.Priority, setPriority},
+	} {
+		if !p.from.Empty() {
+			m.properties = append(m.properties, property{tmpl(p.from), p.name, p.set})
+		}
+	}
+	for _, h := range c.Publish.Headers {
+		compiled := header{name: h.Name, value: tmpl(h.Value), integer: -1}
+		if i, ok := compiled.value.lone(); ok && err == nil && shape.Columns[i].Integer {
+			compiled.integer = i
+		}
+		m.headers = append(m.headers, compiled)
+	}
+	for _, f := range c.Where {
+		m.filters = append(m.filters, filter{column(f.Column), f.In, f.Not})
+	}
+	if err == nil {
+		err = m.compileRowKey(c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("map table %s: %w", shape, err)
+	}
+	return m, nil
+}
+
+func (m *mapping) compileRowKey(c *configs.Table) error {
+	columns := m.shape.Primary
+	if len(columns) == 0 {
+		i, ok := m.id.lone()
+		if !ok {
+			// A formatted column is still a column that finds its row.
+			if name, _, lone := c.Columns.ID.Lone(); lone {
+				i, _ = columnIndex(m.shape, name)
+			} else if c.AfterPublish != configs.Keep {
+				return fmt.Errorf("it has neither a primary key nor an id that is one column: add a primary key, or use after_publish: keep")
+			} else {
+				return nil
+			}
+		}
+		columns = []int{i}
+	}
+	for _, i := range columns {
+		m.rowKey = append(m.rowKey, keyColumn{m.shape.Columns[i].Name, i, m.shape.Columns[i].Binary})
+	}
+	return nil
+}
+
+func setPriority(m *rabbit.Message, s string) error {
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err != nil {
+		return fmt.Errorf("is not a whole number from 0 to 255")
+	}
+	m.Priority = uint8(n)
+	return nil
+}
+
+// passes says whether where lets the row through.
+func (m *mapping) passes(row *canal.Row) bool {
+	for i := range m.filters {
+		f := &m.filters[i]
+		if f.in != nil && !matches(f.in, row.Values[f.column]) {
+			return false
+		}
+		if matches(f.not, row.Values[f.column]) {
+			return false
+		}
+	}
+	return true
+}
+
+func matches(values []configs.Value, have []byte) bool {
+	for _, v := range values {
+		if v.Null == (have == nil) && v.Text == string(have) {
+			return true
+		}
+	}
+	return false
+}
+
+// entry maps a row. A row that cannot become a message has fault set (poison);
+// its key and ref are set all the same, so that it can be parked in its place.
+func (m *mapping) entry(row *canal.Row, e *entry) {
+	e.row = *row
+	m.buf, m.ends = m.buf[:0], m.ends[:0]
+	err := m.render(row)
+	text := string(m.buf)
+	field := func() string {
+		end := m.ends[0]
+		s := text[:end-(len(m.buf)-len(text))]
+		text, m.ends = text[len(s):], m.ends[1:]
+		return s
+	}
+	ends := m.ends
+	e.ref = field()
+	e.gate = field()
+	if err == nil {
+		err = m.fill(row, &e.message, field)
+	}
+	m.ends = ends
+	if err != nil {
+		e.fault = &fault{class: classPoison, reason: err.Error()}
+	}
+	e.weight = int64(len(m.buf)+len(e.message.Body)) + entryOverhead
+}
+
+// entryOverhead is what an entry costs beside its texts: a bound on memory needs it.
+const entryOverhead = 512
+
+// render writes ref, gate, id, exchange, routing key, properties and headers
+// into buf, each one's end into ends. It stops at the first error.
+func (m *mapping) render(row *canal.Row) error {
+	cut := func() { m.ends = append(m.ends, len(m.buf)) }
+	m.buf = binary.BigEndian.AppendUint32(m.buf, m.number)
+	for _, k := range m.rowKey {
+		m.buf = binary.AppendUvarint(m.buf, uint64(len(row.Values[k.index])))
+		m.buf = append(m.buf, row.Values[k.index]...)
+	}
+	cut()
+	if err := m.renderGate(row); err != nil {
+		cut()
+		return fmt.Errorf("key: %w", err)
+	}
+	cut()
+	for _, required := range []struct {
+		name string
+		t    *template
+	}{{"id", &m.id}, {"exchange", &m.exchange}, {"routing key", &m.routingKey}} {
+		var null bool
+		var err error
+		if m.buf, null, err = required.t.append(m.buf, row); err != nil {
+			return fmt.Errorf("%s: %w", required.name, err)
+		}
+		if null {
+			return fmt.Errorf("%s: a column of it is NULL", required.name)
+		}
+		cut()
+	}
+	for i := range m.properties {
+		var err error
+		if m.buf, _, err = m.properties[i].append(m.buf, row); err != nil {
+			return fmt.Errorf("%s: %w", m.properties[i].name, err)
+		}
+		cut()
+	}
+	for i := range m.headers {
+		var null bool
+		var err error
+		if m.buf, null, err = m.headers[i].value.append(m.buf, row); err != nil {
+			return fmt.Errorf("header %s: %w", m.headers[i].name, err)
+		}
+		if null {
+			m.ends = append(m.ends, -1)
+			continue
+		}
+		cut()
+	}
+	return nil
+}
+
+func (m *mapping) renderGate(row *canal.Row) error {
+	if !m.hasKey {
+		return nil
+	}
+	start := len(m.buf)
+	m.buf = binary.BigEndian.AppendUint32(m.buf, m.number)
+	var null bool
+	var err error
+	m.buf, null, err = m.key.append(m.buf, row)
+	if null || err != nil {
+		m.buf = m.buf[:start] // NULL means unordered
+	}
+	return err
+}
+
+// fill takes what render wrote into the message.
+func (m *mapping) fill(row *canal.Row, msg *rabbit.Message, field func() string) error {
+	msg.ID, msg.Exchange, msg.RoutingKey = field(), field(), field()
+	if msg.ID == "" {
+		return fmt.Errorf("id: it is empty")
+	}
+	msg.Persistent, msg.Mandatory = m.persistent, m.mandatory
+	for i := range m.properties {
+		if s := field(); s != "" {
+			if err := m.properties[i].set(msg, s); err != nil {
+				return fmt.Errorf("%s: %w", m.properties[i].name, err)
+			}
+		}
+	}
+	if n := len(m.headers); n > 0 {
+		msg.Headers = make([]rabbit.Header, 0, n)
+	}
+	for i := range m.headers {
+		h := &m.headers[i]
+		if m.ends[0] < 0 {
+			m.ends = m.ends[1:]
+			continue
+		}
+		text := field()
+		if h.integer >= 0 {
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+				msg.Headers = append(msg.Headers, rabbit.Header{Name: h.name, Value: n})
+				continue
+			}
+		}
+		msg.Headers = append(msg.Headers, rabbit.Header{Name: h.name, Value: text})
+	}
+	if m.headersFrom >= 0 {
+		var err error
+		if msg.Headers, err = appendJSONHeaders(msg.Headers, row.Values[m.headersFrom]); err != nil {
+			return fmt.Errorf("headers_from: %w", err)
+		}
+	}
+	if m.timestamp >= 0 && row.Values[m.timestamp] != nil {
+		at, err := parseTime(row.Values[m.timestamp])
+		if err != nil {
+			return fmt.Errorf("timestamp: %w", err)
+		}
+		msg.Timestamp = at.Truncate(time.Second)
+	}
+	msg.Body = row.Values[m.body]
+	return nil
+}
+
+// due returns when the row may be sent at the earliest, zero for at once.
+func (m *mapping) due(row *canal.Row) (time.Time, error) {
+	var latest time.Time
+	for _, i := range [...]int{m.deliverAt, m.nextAt} {
+		if i < 0 || row.Values[i] == nil {
+			continue
+		}
+		at, err := parseTime(row.Values[i])
+		if err != nil {
+			return time.Time{}, fmt.Errorf("column %s: %w", m.shape.Columns[i].Name, err)
+		}
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	return latest, nil
+}
+
+// parseTime reads a DATETIME, TIMESTAMP or DATE as SELECT shows it in UTC, or
+// a whole number of Unix seconds. The zero date is the zero time.
+func parseTime(value []byte) (time.Time, error) {
+	text := string(value)
+	for _, layout := range [...]string{time.DateTime, time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.UTC); err == nil {
+			return at, nil
+		}
+	}
+	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return time.Unix(seconds, 0).UTC(), nil
+	}
+	if len(text) >= 10 && text[:10] == "0000-00-00" {
+		return time.Time{}, nil
+	}
+	return time.Time{}, fmt.Errorf("it is not a date and time")
+}
+
+// keyValues takes a ref apart again: the values of the row key's columns.
+func (m *mapping) keyValues(ref string) []any {
+	rest := ref[4:]
+	values := make([]any, 0, len(m.rowKey))
+	for _, k := range m.rowKey {
+		n, size := uvarint(rest)
+		value := rest[size : size+int(n)]
+		rest = rest[size+int(n):]
+		if k.binary {
+			values = append(values, []byte(value))
+		} else {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+// uvarint is binary.Uvarint for a string that AppendUvarint wrote.
+func uvarint(s string) (value uint64, size int) {
+	for shift := 0; ; shift += 7 {
+		b := s[size]
+		size++
+		value |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return value, size
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the stream's figures, on a registerer that the caller gives.
+// Labels are bounded: tables by configuration, lanes by number.
+type Metrics struct {
+	Leading       prometheus.Gauge
+	Term          prometheus.Gauge
+	Takeovers     prometheus.Counter
+	TakeoverTime  prometheus.Histogram
+	Halted        *prometheus.GaugeVec // by reason, 1 while halted
+	Streaming     prometheus.Gauge
+	Reconnects    *prometheus.CounterVec // by side: source, broker, state
+	Window        prometheus.Gauge
+	InFlight      *prometheus.GaugeVec // by lane
+	LaneUp        *prometheus.GaugeVec // by lane
+	LaneBlocked   *prometheus.GaugeVec // by lane
+	Saves         prometheus.Counter
+	SaveTime      prometheus.Histogram
+	ReadTime      prometheus.Gauge // commit time of the last group read
+	SettledTime   prometheus.Gauge // commit time of the low-water
+	PendingWrites prometheus.Gauge
+
+	rows        *prometheus.CounterVec // by table and end
+	writes      *prometheus.CounterVec // by table and result
+	latency     *prometheus.HistogramVec
+	orderBreaks *prometheus.CounterVec
+	refusals    *prometheus.CounterVec // by table and class
+}
+
+// tableMetrics are one table's, looked up once.
+type tableMetrics struct {
+	confirmed, filtered, passed, deferred, withdrawn, gone prometheus.Counter
+	refusals                                               *prometheus.CounterVec // by class
+	written, conflicts, busy, failedWrites                 prometheus.Counter
+	latency                                                prometheus.Observer
+	orderBreaks                                            prometheus.Counter
+}
+
+// NewMetrics registers the figures of the stream.
+func NewMetrics(reg prometheus.Registerer, stream string) *Metrics {
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"stream": stream}, reg)
+	m := &Metrics{}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "towpath_" + name, Help: help})
+		reg.MustRegister(g)
+		return g
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "towpath_" + name, Help: help}, labels)
+		reg.MustRegister(g)
+		return g
+	}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "towpath_" + name, Help: help})
+		reg.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "towpath_" + name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "towpath_" + name, Help: help, Buckets: buckets})
+		reg.MustRegister(h)
+		return h
+	}
+	m.Leading = gauge("leading", "1 while this process holds the lease.")
+	m.Term = gauge("term", "Number of the current leadership, 0 while standing by.")
+	m.Takeovers = counter("takeovers_total", "Leases that this process has taken.")
+	m.TakeoverTime = histogram("takeover_seconds", "Time from winning the lease to being allowed to publish.",
+		[]float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60})
+	m.Halted = gauges("halted", "1 while the stream stands still until a person acts, by reason.", "reason")
+	m.Streaming = gauge("streaming", "1 while the binlog is being read.")
+	m.Reconnects = counters("reconnects_total", "Connections that failed and were opened anew, by side.", "side")
+	m.Window = gauge("window_rows", "Rows that were read and are not settled.")
+	m.InFlight = gauges("in_flight_messages", "Messages with the broker and unconfirmed, by lane.", "lane")
+	m.LaneUp = gauges("lane_up", "1 while the lane may publish, by lane.", "lane")
+	m.LaneBlocked = gauges("lane_blocked", "1 while an alarm of the broker blocks the lane, by lane.", "lane")
+	m.Saves = counter("checkpoint_saves_total", "Transactions that saved the position.")
+	m.SaveTime = histogram("checkpoint_save_seconds", "Time that one save took, row state included.",
+		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
+	m.ReadTime = gauge("read_commit_timestamp_seconds", "Commit time of the last event group that was read.")
+	m.SettledTime = gauge("settled_commit_timestamp_seconds", "Commit time of the last event group up to which everything is settled.")
+	m.PendingWrites = gauge("row_state_pending_rows", "Confirmed rows whose row state is not written yet.")
+
+	m.rows = counters("rows_total", "Rows by the end that they came to.", "table", "end")
+	m.writes = counters("row_state_writes_total", "Row-state writes by result.", "table", "result")
+	m.orderBreaks = counters("order_breaks_total", "Rows of a fast table that may have been overtaken after a refusal.", "table")
+	m.refusals = counters("refusals_total", "Rows that were parked, by class of the refusal.", "table", "class")
+	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "towpath_commit_to_confirm_seconds", Help: "Time from a row's commit to the confirm of its message.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
+	}, []string{"table"})
+	reg.MustRegister(m.latency)
+	return m
+}
+
+func (m *Metrics) table(label string) *tableMetrics {
+	return &tableMetrics{
+		confirmed:    m.rows.WithLabelValues(label, "confirmed"),
+		filtered:     m.rows.WithLabelValues(label, "filtered"),
+		passed:       m.rows.WithLabelValues(label, "passed"),
+		deferred:     m.rows.WithLabelValues(label, "deferred"),
+		withdrawn:    m.rows.WithLabelValues(label, "withdrawn"),
+		gone:         m.rows.WithLabelValues(label, "gone"),
+		refusals:     m.refusals.MustCurryWith(prometheus.Labels{"table": label}),
+		written:      m.writes.WithLabelValues(label, "written"),
+		conflicts:    m.writes.WithLabelValues(label, "conflict"),
+		busy:         m.writes.WithLabelValues(label, "busy"),
+		failedWrites: m.writes.WithLabelValues(label, "failed"),
+		latency:      m.latency.WithLabelValues(label),
+		orderBreaks:  m.orderBreaks.WithLabelValues(label),
+	}
+}
+
+// sinceCommit observes how old a confirmed row's commit is. Clocks of two
+// machines differ: what would be negative counts as zero.
+func (t *tableMetrics) sinceCommit(commit, now time.Time) {
+	if !commit.IsZero() {
+		t.latency.Observe(max(0, now.Sub(commit).Seconds()))
+	}
+}

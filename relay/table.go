@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"sync"
+
+	"github.com/towpath/towpath/canal"
+	"github.com/towpath/towpath/configs"
+)
+
+// table is one table of the source that an entry of the configuration matches,
+// for the life of the process. What it holds never changes.
+type table struct {
+	name    canal.TableName
+	label   string // in metrics and logs
+	config  *configs.Table
+	number  uint32 // tells tables apart in gates and refs
+	metrics *tableMetrics
+}
+
+func (t *table) strict() bool { return t.config.Ordering == configs.OrderStrict }
+func (t *table) fast() bool   { return t.config.Ordering == configs.OrderFast }
+
+// writesBack says whether a confirmed row is marked or deleted.
+func (t *table) writesBack() bool { return t.config.AfterPublish != configs.Keep }
+
+// tables finds the table for a name. The source, the preparer and the fallback
+// ask it, each from its own goroutine.
+type tables struct {
+	config  *configs.Config
+	metrics *Metrics
+
+	mu    sync.Mutex
+	known map[canal.TableName]*table // nil for a table that is not ours
+	all   []*table                   // by number
+}
+
+func newTables(c *configs.Config, m *Metrics) *tables {
+	return &tables{config: c, metrics: m, known: map[canal.TableName]*table{}}
+}
+
+// find returns nil for a table that the configuration does not match.
+func (ts *tables) find(name canal.TableName) *table {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t, asked := ts.known[name]; asked {
+		return t
+	}
+	var t *table
+	for i := range ts.config.Tables {
+		if c := &ts.config.Tables[i]; c.Matches(name.Schema, name.Name) {
+			label := c.Label(name.Schema, name.Name)
+			t = &table{name: name, label: label, config: c, number: uint32(len(ts.all)), metrics: ts.metrics.table(label)}
+			ts.all = append(ts.all, t)
+			break
+		}
+	}
+	ts.known[name] = t
+	return t
+}
+
+// interest is what the source asks of every table that it meets.
+func (ts *tables) interest(name canal.TableName) (canal.Interest, bool) {
+	t := ts.find(name)
+	if t == nil {
+		return canal.Interest{}, false
+	}
+	if t.config.AfterPublish == configs.Keep {
+		return canal.Interest{}, true // a parked row of it carries its whole image
+	}
+	wanted := t.config.Reads()
+	return canal.Interest{Columns: func(name string) bool { return containsFold(wanted, name) }}, true
+}
