@@ -164,12 +164,14 @@ func (r *reader) handle(e event) error {
 		return r.between(e)
 	case replication.INTVAR_EVENT, replication.RAND_EVENT, replication.USER_VAR_EVENT, // the statement behind them decides
 		replication.BEGIN_LOAD_QUERY_EVENT, replication.APPEND_BLOCK_EVENT, replication.DELETE_FILE_EVENT, // EXECUTE_LOAD_QUERY decides
-		replication.ROWS_QUERY_EVENT, replication.MARIADB_ANNOTATE_ROWS_EVENT, replication.IGNORABLE_EVENT,
+		replication.ROWS_QUERY_EVENT, replication.MARIADB_ANNOTATE_ROWS_EVENT,
 		replication.TRANSACTION_CONTEXT_EVENT, replication.VIEW_CHANGE_EVENT, replication.SLAVE_EVENT:
 		return nil
+	case replication.IGNORABLE_EVENT:
+		return r.between(e)
 	}
 	if e.flags&flagIgnorable != 0 {
-		return nil // the server vouches that a reader may pass it
+		return r.between(e) // the server vouches that a reader may pass it
 	}
 	return r.halt(HaltUnknown, fmt.Sprintf("event of unknown type %d", e.kind), nil)
 }

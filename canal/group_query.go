@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,6 +53,8 @@ const (
 	verbBegin                  // BEGIN, START TRANSACTION
 	verbCommit                 // COMMIT, alone
 	verbRollback               // ROLLBACK, alone
+	verbSave                   // SAVEPOINT
+	verbRollbackTo             // ROLLBACK TO SAVEPOINT
 	verbDefine                 // changes definitions
 	verbXAStart                // XA START, XA BEGIN
 	verbXAEnd                  // XA END, XA PREPARE
@@ -63,7 +66,8 @@ const (
 var verbs = map[string]verb{
 	"BEGIN": verbBegin, "START": verbBegin,
 	"ALTER": verbDefine, "CREATE": verbDefine, "DROP": verbDefine, "RENAME": verbDefine, "TRUNCATE": verbDefine,
-	"SAVEPOINT": verbNone, "RELEASE": verbNone, "SET": verbNone, "USE": verbNone, "FLUSH": verbNone,
+	"SAVEPOINT": verbSave,
+	"RELEASE":   verbNone, "SET": verbNone, "USE": verbNone, "FLUSH": verbNone,
 	"GRANT": verbNone, "REVOKE": verbNone, "ANALYZE": verbNone, "OPTIMIZE": verbNone, "REPAIR": verbNone,
 	"INSTALL": verbNone, "UNINSTALL": verbNone, "LOCK": verbNone, "UNLOCK": verbNone, "KILL": verbNone,
 }
@@ -93,8 +97,8 @@ func (s statement) verb() verb {
 	case "COMMIT":
 		return verbCommit
 	case "ROLLBACK":
-		if second == "TO" || second == "WORK" && len(firstWords(s.text, 3)) > 2 {
-			return verbNone
+		if second == "TO" {
+			return verbRollbackTo
 		}
 		return verbRollback
 	case "XA":
@@ -165,6 +169,17 @@ func isWord(c byte) bool {
 	return c == '_' || c == '$' || c >= 0x80 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
+// savepoint is the name in SAVEPOINT or ROLLBACK TO, in a form that is equal for
+// equal names.
+func (s statement) savepoint() string {
+	text := bytes.TrimSpace(s.text)
+	i := bytes.LastIndexAny(text, " \t\n")
+	if quote := bytes.IndexByte(text, '`'); quote >= 0 {
+		i = quote - 1
+	}
+	return strings.ToLower(strings.Trim(string(text[i+1:]), "`"))
+}
+
 // names reports whether the text has name as a word of its own, in any case
 // and quoting. It errs on the side of yes: in strings and comments, and for
 // names beyond ASCII, whose bytes depend on the session's character set.
@@ -194,7 +209,7 @@ func (s statement) names(name string) bool {
 // defines reports whether a statement of verbDefine may change a table's
 // definition, and whether it may bring it rows that no row event shows.
 func (s statement) defines(t TableName) (shape, rows bool) {
-	words := firstWords(s.text, 2)
+	words := firstWords(s.text, 4)
 	if words[0] == "TRUNCATE" {
 		return false, false
 	}
@@ -210,7 +225,7 @@ func (s statement) defines(t TableName) (shape, rows bool) {
 	case "ALTER":
 		rows = has("EXCHANGE") || has("IMPORT")
 	case "CREATE":
-		rows = has("SELECT") // row by row it would have been START TRANSACTION (MySQL), or without SELECT (MariaDB)
+		rows = slices.Contains(words, "TABLE") && has("SELECT") // row by row it would have been START TRANSACTION (MySQL), or without SELECT (MariaDB)
 	}
 	return true, rows
 }

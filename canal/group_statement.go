@@ -25,6 +25,15 @@ func (r *reader) query(e event) error {
 		return r.end(e, Committed, nil)
 	case verbRollback:
 		return r.rollback(e)
+	case verbSave:
+		g.received.save(s.savepoint())
+		return nil
+	case verbRollbackTo:
+		known, err := g.received.rollbackTo(s.savepoint())
+		if err == nil && !known {
+			return r.halt(HaltUndecodable, "rollback to an unknown savepoint", nil)
+		}
+		return err
 	case verbXAStart:
 		g.bracket, g.xa = true, true
 		return nil

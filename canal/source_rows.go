@@ -16,6 +16,7 @@ type rowReader struct {
 	flavor checkpoint.Flavor
 	filter *filter
 	shapes Shapes
+	unsure map[TableName]string // why rows cannot be told until the next definition comes
 	// load reads a table's shape from the server. It is certain if no statement
 	// between the given place and the reading may have changed it.
 	load func(TableName, checkpoint.Mark) (shape *Shape, certain bool, err error)
@@ -33,6 +34,8 @@ type tableMap struct {
 	event *replication.TableMapEvent
 	table *table
 	plan  *plan // nil until rows come, and after the shape changed
+	// keysOnly says that the plan tells the primary key and nothing else.
+	keysOnly bool
 }
 
 // maxMaps bounds the table maps that are kept: a table gets a new id each time
@@ -50,7 +53,7 @@ type uncertain struct{ what string }
 func (e *uncertain) Error() string { return e.what }
 
 func newRowReader(flavor checkpoint.Flavor, f *filter, shapes Shapes, load func(TableName, checkpoint.Mark) (*Shape, bool, error)) *rowReader {
-	return &rowReader{flavor: flavor, filter: f, shapes: shapes.Clone(), load: load, maps: map[uint64]*tableMap{}}
+	return &rowReader{flavor: flavor, filter: f, shapes: shapes.Clone(), unsure: map[TableName]string{}, load: load, maps: map[uint64]*tableMap{}}
 }
 
 // format takes the stream's format description and returns the size of the
@@ -95,9 +98,10 @@ func catch(err *error) {
 // forget drops what is known of a table's shape.
 func (r *rowReader) forget(t TableName) {
 	delete(r.shapes, t)
+	delete(r.unsure, t)
 	for _, m := range r.maps {
 		if m.table.name == t {
-			m.plan = nil
+			m.plan, m.keysOnly = nil, false
 		}
 	}
 }
@@ -176,6 +180,11 @@ func (r *rowReader) decode(m *tableMap, e event, mark checkpoint.Mark, b *Batch)
 	if errors.Is(err, ErrRows) {
 		return nil, &undecodable{err.Error()}
 	}
+	if m.keysOnly {
+		for i := range rows {
+			rows[i].Incomplete = true
+		}
+	}
 	return rows, err
 }
 
@@ -198,27 +207,48 @@ func (r *rowReader) plan(m *tableMap, mark checkpoint.Mark, b *Batch) (*plan, er
 			return p, asHalt(err)
 		}
 	}
+	named := len(m.event.ColumnName) > 0 // binlog_row_metadata=FULL
+	if why := r.unsure[name]; why != "" && !named {
+		return nil, &uncertain{why}
+	}
 	shape, certain, err := r.load(name, mark)
-	if errors.Is(err, ErrNoTable) {
-		return nil, &uncertain{fmt.Sprintf("%s is gone, and its columns with it", name)}
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNoTable):
+		shape, certain = nil, false
+	case err != nil:
 		return nil, err
-	}
-	if !certain && len(m.event.ColumnName) == 0 {
-		return nil, &uncertain{fmt.Sprintf("the definition of %s changed again since, and the binlog does not name columns (binlog_row_metadata=MINIMAL)", name)}
-	}
-	p, err := newPlan(m.event, shape, m.table.interest, r.flavor)
-	if errors.Is(err, ErrShape) {
-		return nil, &uncertain{err.Error()}
-	}
-	if err != nil {
-		return nil, asHalt(err)
-	}
-	if certain {
+	case certain:
 		r.shapes[name] = shape
 		b.Shapes = append(b.Shapes, shape)
 	}
+	if named {
+		return r.named(m, shape)
+	}
+	if !certain {
+		r.unsure[name] = fmt.Sprintf("the definition of %s changed again since, and the binlog does not name columns (binlog_row_metadata is not FULL)", name)
+		return nil, &uncertain{r.unsure[name]}
+	}
+	p, err := newPlan(m.event, shape, m.table.interest, r.flavor)
+	if errors.Is(err, ErrShape) {
+		r.unsure[name] = err.Error()
+		return nil, &uncertain{err.Error()}
+	}
+	return p, asHalt(err)
+}
+
+// named makes a plan for an event that names its columns: if they cannot all be
+// told, its primary key still can, and the rows are incomplete.
+func (r *rowReader) named(m *tableMap, shape *Shape) (*plan, error) {
+	p, err := newPlan(m.event, shape, m.table.interest, r.flavor)
+	if !errors.Is(err, ErrShape) {
+		return p, asHalt(err)
+	}
+	why := err.Error()
+	p, err = newPlan(m.event, nil, Interest{Columns: func(string) bool { return false }}, r.flavor)
+	if err != nil || len(p.table.Primary) == 0 {
+		return nil, &uncertain{why}
+	}
+	m.keysOnly = true
 	return p, nil
 }
 

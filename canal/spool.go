@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // spool holds the events of one group until its end was seen (promise P1), in
@@ -19,6 +20,16 @@ type spool struct {
 	size   int64 // of memory, with what a slice costs
 	file   *os.File
 	writer *bufio.Writer
+	length int64 // of the file
+
+	saves []savepoint
+}
+
+// savepoint is a place to which a group may be rolled back.
+type savepoint struct {
+	name   string
+	events int   // in memory
+	length int64 // of the file
 }
 
 const (
@@ -43,7 +54,47 @@ func (s *spool) add(raw []byte) error {
 	if _, err := s.writer.Write(raw); err != nil {
 		return s.fail("write", err)
 	}
+	s.length += int64(len(raw))
 	return nil
+}
+
+// save remembers the current place under a name, which it takes from an
+// earlier one.
+func (s *spool) save(name string) {
+	s.saves = slices.DeleteFunc(s.saves, func(p savepoint) bool { return p.name == name })
+	s.saves = append(s.saves, savepoint{name, len(s.memory), s.length})
+}
+
+// rollbackTo forgets what was added since the place was saved: a server logs
+// ROLLBACK TO, and the rows that it takes back, when the transaction has also
+// changed a table that cannot be rolled back. known is false for a name that
+// was not saved.
+func (s *spool) rollbackTo(name string) (known bool, _ error) {
+	i := slices.IndexFunc(s.saves, func(p savepoint) bool { return p.name == name })
+	if i < 0 {
+		return false, nil
+	}
+	p := s.saves[i]
+	s.saves = s.saves[:i+1]
+	for _, raw := range s.memory[p.events:] {
+		s.size -= int64(len(raw)) + eventOverhead
+	}
+	clear(s.memory[p.events:])
+	s.memory = s.memory[:p.events]
+	if s.file == nil || p.length == s.length {
+		return true, nil
+	}
+	if err := s.writer.Flush(); err != nil {
+		return true, s.fail("write", err)
+	}
+	if err := s.file.Truncate(p.length); err != nil {
+		return true, s.fail("shorten", err)
+	}
+	if _, err := s.file.Seek(p.length, io.SeekStart); err != nil {
+		return true, s.fail("shorten", err)
+	}
+	s.length = p.length
+	return true, nil
 }
 
 func (s *spool) spill() error {
@@ -98,10 +149,10 @@ func (s *spool) each(f func(raw []byte) error) error {
 // reset forgets the events and gives memory and disk back.
 func (s *spool) reset() {
 	clear(s.memory)
-	s.memory, s.size = s.memory[:0], 0
+	s.memory, s.size, s.saves = s.memory[:0], 0, s.saves[:0]
 	if s.file != nil {
 		s.file.Close() // nothing to keep: an error frees the disk all the same
-		s.file, s.writer = nil, nil
+		s.file, s.writer, s.length = nil, nil, 0
 	}
 }
 
