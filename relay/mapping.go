@@ -216,11 +216,7 @@ const entryOverhead = 512
 // into buf, each one's end into ends. It stops at the first error.
 func (m *mapping) render(row *canal.Row) error {
 	cut := func() { m.ends = append(m.ends, len(m.buf)) }
-	m.buf = binary.BigEndian.AppendUint32(m.buf, m.number)
-	for _, k := range m.rowKey {
-		m.buf = binary.AppendUvarint(m.buf, uint64(len(row.Values[k.index])))
-		m.buf = append(m.buf, row.Values[k.index]...)
-	}
+	m.buf = m.appendRef(m.buf, row)
 	cut()
 	if err := m.renderGate(row); err != nil {
 		cut()
@@ -262,6 +258,20 @@ func (m *mapping) render(row *canal.Row) error {
 	}
 	return nil
 }
+
+// appendRef writes what finds the row again: the table's number, then each value
+// of the row key behind its length.
+func (m *mapping) appendRef(dst []byte, row *canal.Row) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, m.number)
+	for _, k := range m.rowKey {
+		dst = binary.AppendUvarint(dst, uint64(len(row.Values[k.index])))
+		dst = append(dst, row.Values[k.index]...)
+	}
+	return dst
+}
+
+// ref is the row's ref alone.
+func (m *mapping) ref(row *canal.Row) string { return string(m.appendRef(nil, row)) }
 
 func (m *mapping) renderGate(row *canal.Row) error {
 	if !m.hasKey {
