@@ -12,47 +12,58 @@ import (
 	"strings"
 )
 
-// download fetches a recipe's packages, and what they depend on down to the C
-// library, into a folder under work. apt sees a machine without any package
-// (so it takes the whole closure), its own lists and its own cache; of the
-// machine's configuration it keeps how to reach the network.
-func download(ctx context.Context, r recipe, m mirror, work string, bar *progress) ([]string, error) {
-	conf, err := aptFolder(ctx, r, m, work)
-	if err != nil {
-		return nil, err
-	}
-	bar.stage("lists", 0, 15)
-	if err := aptGet(ctx, conf, bar, "update"); err != nil {
-		return nil, err
+// apt downloads packages without the machine's own package database: it sees a
+// machine without any package (so it takes everything down to the C library),
+// has its own lists and its own cache, and of the machine's configuration it
+// keeps only how to reach the network.
+type apt struct {
+	mirror mirror
+	dir    string
+}
+
+// download fetches a recipe's packages and what they depend on into debs.
+func (a apt) download(ctx context.Context, r recipe, debs string, bar *progress) ([]string, error) {
+	dir := filepath.Join(a.dir, r.suite)
+	conf := filepath.Join(dir, "apt.conf")
+	if _, err := os.Stat(conf); err != nil { // two recipes of one suite share its lists
+		if err := a.layOut(ctx, dir, r.suite); err != nil {
+			return nil, err
+		}
+		bar.stage("lists", 0, 15)
+		if err := aptGet(ctx, conf, bar, "update"); err != nil {
+			return nil, err
+		}
 	}
 	bar.stage("download", 15, 70)
+	if err := os.MkdirAll(filepath.Join(debs, "partial"), 0o755); err != nil {
+		return nil, err
+	}
 	// patchelf is a tool of relocate, taken from the same suite as what it patches.
-	args := append([]string{"install", "--yes", "--download-only", "patchelf"}, r.packages...)
+	args := append([]string{"install", "--download-only", "-o", "Dir::Cache::archives=" + debs, "patchelf"}, r.packages...)
 	if err := aptGet(ctx, conf, bar, args...); err != nil {
 		return nil, err
 	}
-	debs, err := filepath.Glob(filepath.Join(work, "apt/cache/archives/*.deb"))
-	if err == nil && len(debs) == 0 {
+	files, err := filepath.Glob(filepath.Join(debs, "*.deb"))
+	if err == nil && len(files) == 0 {
 		err = errors.New("apt downloaded nothing")
 	}
-	return debs, err
+	return files, err
 }
 
-// aptFolder lays out apt's own world under work and returns its configuration file.
-func aptFolder(ctx context.Context, r recipe, m mirror, work string) (string, error) {
-	dir := filepath.Join(work, "apt")
-	for _, sub := range []string{"lists/partial", "cache/archives/partial", "sources", "empty"} {
+// layOut writes apt's own world for one suite into dir.
+func (a apt) layOut(ctx context.Context, dir, suite string) error {
+	for _, sub := range []string{"lists/partial", "cache", "sources", "empty"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			return "", err
+			return err
 		}
 	}
 	arch, err := exec.CommandContext(ctx, "dpkg", "--print-architecture").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask dpkg for the architecture: %w", err)
+		return fmt.Errorf("ask dpkg for the architecture: %w", err)
 	}
 	network, err := exec.CommandContext(ctx, "apt-config", "dump", "Acquire").Output()
 	if err != nil {
-		return "", fmt.Errorf("read apt's configuration: %w", err)
+		return fmt.Errorf("read apt's configuration: %w", err)
 	}
 	conf := fmt.Sprintf(`Dir::State %[1]q;
 Dir::State::status "%[1]s/status";
@@ -77,17 +88,17 @@ Acquire::Languages "none";
 			conf += line
 		}
 	}
-	src := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\n", m.uri, r.suite)
-	if m.signedBy != "" {
-		src += "Signed-By: " + m.signedBy + "\n"
+	src := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\n", a.mirror.uri, suite)
+	if a.mirror.signedBy != "" {
+		src += "Signed-By: " + a.mirror.signedBy + "\n"
 	}
 	files := map[string]string{"apt.conf": conf, "status": "", "sources/lab.sources": src}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return filepath.Join(dir, "apt.conf"), nil
+	return nil
 }
 
 // aptGet runs apt-get and moves the bar by what apt reports on its status pipe.

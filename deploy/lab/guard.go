@@ -21,8 +21,8 @@ type guard struct {
 // not for ever: a killed process stays a zombie where nobody reaps orphans.
 const guardScript = `trap '' HUP INT TERM
 while read -r pids; do last=$pids; done
-for p in $last; do kill -9 -- "-$p"; done
-for p in $last; do n=0; while kill -0 -- "-$p" && [ $n -lt 50 ]; do sleep 0.05; n=$((n+1)); done; done
+for p in $last; do kill -s KILL -- "-$p"; done
+for p in $last; do n=0; while kill -s 0 -- "-$p" && [ $n -lt 50 ]; do sleep 0.05; n=$((n+1)); done; done
 rm -rf -- "$1"`
 
 func newGuard(dir string) (*guard, error) {

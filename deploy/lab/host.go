@@ -82,7 +82,11 @@ func (h *host) Kind() Kind { return h.kind }
 // Dir is the server's folder, gone after Close.
 func (h *host) Dir() string { return h.dir }
 
-// PID is the server's process, 0 while it is down.
+// Up tells whether the server was started and not killed or stopped since.
+// A foreign server counts as up.
+func (h *host) Up() bool { return h.guard == nil || h.proc != nil }
+
+// PID is the server's process, 0 while it is down or foreign.
 func (h *host) PID() int {
 	if h.proc == nil {
 		return 0

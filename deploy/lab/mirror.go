@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,7 @@ const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 // findMirror takes the Debian archive that this machine is set up with, or
 // TOWPATH_LAB_MIRROR. On another distribution the keys come from its package
 // of Debian's keys.
-func findMirror(ctx context.Context, cache string) (mirror, error) {
+func findMirror(ctx context.Context, work string) (mirror, error) {
 	system, err := readOSRelease("/etc/os-release")
 	if err != nil {
 		return mirror{}, err
@@ -46,7 +47,7 @@ func findMirror(ctx context.Context, cache string) (mirror, error) {
 		if system["ID"] == "debian" {
 			return m, nil
 		}
-		if keyring, err = fetchKeyring(ctx, cache); err != nil {
+		if keyring, err = fetchKeyring(ctx, work); err != nil {
 			return mirror{}, err
 		}
 	}
@@ -73,31 +74,21 @@ func chooseMirror(sources []source, codename string) (mirror, error) {
 }
 
 // fetchKeyring unpacks Debian's keys from this distribution's own package.
-func fetchKeyring(ctx context.Context, cache string) (string, error) {
-	dir := filepath.Join(cache, "keyring")
-	path := filepath.Join(dir, debianKeyring)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	work, err := os.MkdirTemp(cache, ".keyring-")
-	if err != nil {
+func fetchKeyring(ctx context.Context, work string) (string, error) {
+	dir := filepath.Join(work, "keyring")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(work)
 	cmd := exec.CommandContext(ctx, "apt-get", "-o", "APT::Sandbox::User=root", "download", "debian-archive-keyring")
-	cmd.Dir = work
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("download Debian's keys (run apt-get update, or install debian-archive-keyring): %w: %s", err, lastLines(string(out), 3))
 	}
-	debs, _ := filepath.Glob(filepath.Join(work, "*.deb"))
-	tree := filepath.Join(work, "tree")
-	if err := unpack(ctx, debs, tree, &progress{}); err != nil {
+	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil {
 		return "", err
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return "", err
-	}
-	return path, os.Rename(tree, dir)
+	return filepath.Join(dir, debianKeyring), unpack(ctx, debs, dir, &progress{out: io.Discard})
 }
 
 func readOSRelease(path string) (map[string]string, error) {

@@ -20,6 +20,7 @@ type MySQLOptions struct {
 	RowMetadata string   // binlog_row_metadata: MINIMAL, FULL, MariaDB also NO_LOG
 	RowImage    string   // binlog_row_image: FULL, MINIMAL, NOBLOB
 	Compression bool     // compressed transactions (MySQL) or events (MariaDB) in the binlog
+	TLS         bool     // with Certificates of its own, in place of those that MySQL makes
 	Args        []string // further arguments, as "--max-allowed-packet=1M"; they win
 }
 
@@ -30,6 +31,7 @@ type MySQLServer struct {
 	prog    program
 	account mysql.Config // the administrator, whose address is the server's
 	admin   *sql.DB
+	certs   *Certificates
 }
 
 // StartMySQL starts a server with an empty data folder and returns when it
@@ -65,26 +67,16 @@ func (s *MySQLServer) begin(ctx context.Context, template string) error {
 	if err := copyTree(template, s.dataDir()); err != nil {
 		return err
 	}
+	if s.opts.TLS {
+		var err error
+		if s.certs, err = NewCertificates(filepath.Join(s.dir, "tls")); err != nil {
+			return err
+		}
+	}
 	if err := s.openAdmin("root", "", loopback(s.ports[0].number)); err != nil {
 		return err
 	}
 	return s.Start(ctx)
-}
-
-func foreignMySQL(ctx context.Context, opts MySQLOptions, address string) (*MySQLServer, error) {
-	a, err := parseAddress(address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", opts.Kind.Env(), err)
-	}
-	s := &MySQLServer{host: &host{kind: opts.Kind}, opts: opts}
-	if err := s.openAdmin(a.user, a.password, a.host); err != nil {
-		return nil, err
-	}
-	if err := s.admin.PingContext(ctx); err != nil {
-		s.Close()
-		return nil, fmt.Errorf("connect to the server that %s names: %w", opts.Kind.Env(), err)
-	}
-	return s, nil
 }
 
 func (s *MySQLServer) openAdmin(user, password, addr string) error {
@@ -97,8 +89,12 @@ func (s *MySQLServer) openAdmin(user, password, addr string) error {
 		return err
 	}
 	s.account, s.admin = *c, sql.OpenDB(connector)
+	s.admin.SetMaxIdleConns(idleAdmins)
 	return nil
 }
+
+// idleAdmins is how many connections RootDB keeps.
+const idleAdmins = 2
 
 // Start brings a killed or stopped server back, on the same data and address.
 func (s *MySQLServer) Start(ctx context.Context) error {
@@ -120,6 +116,14 @@ func (s *MySQLServer) Start(ctx context.Context) error {
 	return nil
 }
 
+// Stop shuts the server down in good order; Start brings it back.
+func (s *MySQLServer) Stop(ctx context.Context) error {
+	// MySQL gives every idle connection two seconds to end by itself.
+	s.admin.SetMaxIdleConns(0)
+	defer s.admin.SetMaxIdleConns(idleAdmins)
+	return s.host.Stop(ctx)
+}
+
 // Restart stops the server and starts it with the changed options. Its kind stays.
 func (s *MySQLServer) Restart(ctx context.Context, change ...func(*MySQLOptions)) error {
 	if err := s.Stop(ctx); err != nil {
@@ -138,6 +142,9 @@ func (s *MySQLServer) Close() error {
 	}
 	return s.close()
 }
+
+// Certificates are the server's, nil without the option TLS.
+func (s *MySQLServer) Certificates() *Certificates { return s.certs }
 
 // Addr is host:port.
 func (s *MySQLServer) Addr() string { return s.account.Addr }
@@ -220,6 +227,9 @@ func (s *MySQLServer) args() []string {
 		args = append(args, "--log-bin-compress=ON")
 	} else if o.Compression {
 		args = append(args, "--binlog-transaction-compression=ON")
+	}
+	if s.certs != nil {
+		args = append(args, "--ssl-ca="+s.certs.CA, "--ssl-cert="+s.certs.Server.Cert, "--ssl-key="+s.certs.Server.Key)
 	}
 	return append(args, o.Args...)
 }

@@ -16,6 +16,7 @@ import (
 type RabbitOptions struct {
 	Kind    Kind     // Rabbit310 or Rabbit43
 	Config  []string // further lines of rabbitmq.conf, as "consumer_timeout = 60000"
+	TLS     bool     // a second listener with Certificates of its own; client certificates are checked, not demanded
 	Plugins []string // as "rabbitmq_management"; its ports are one's own to configure
 }
 
@@ -27,6 +28,7 @@ type RabbitServer struct {
 	addr   address
 	epmd   *process // Erlang's port mapper; its own, so that none is left behind
 	secret string   // of the broker's eval port
+	certs  *Certificates
 }
 
 // The ports of a broker.
@@ -35,6 +37,7 @@ const (
 	distPort
 	epmdPort
 	evalPort
+	amqpsPort
 	rabbitPorts
 )
 
@@ -45,11 +48,7 @@ func StartRabbit(ctx context.Context, opts RabbitOptions) (*RabbitServer, error)
 		return nil, fmt.Errorf("%s is not a broker", opts.Kind)
 	}
 	if running := opts.Kind.RunningAddress(); running != "" {
-		addr, err := parseAddress(running)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", opts.Kind.Env(), err)
-		}
-		return &RabbitServer{host: &host{kind: opts.Kind}, opts: opts, addr: addr}, nil
+		return foreignRabbit(opts, running)
 	}
 	prog, err := find(opts.Kind)
 	if err != nil {
@@ -76,6 +75,12 @@ var evalServer []byte
 func (s *RabbitServer) begin(ctx context.Context) error {
 	if err := os.WriteFile(s.file("eval.erl"), evalServer, 0o644); err != nil {
 		return err
+	}
+	if s.opts.TLS {
+		var err error
+		if s.certs, err = NewCertificates(s.file("tls")); err != nil {
+			return err
+		}
 	}
 	return s.Start(ctx)
 }
@@ -106,9 +111,11 @@ func (s *RabbitServer) Start(ctx context.Context) error {
 	return nil
 }
 
-// booted fails until the broker has started all its listeners.
+// booted fails until the broker has started all its listeners and every quorum
+// queue has a leader.
 func (s *RabbitServer) booted(ctx context.Context) error {
-	is, err := s.Eval(ctx, "rabbit:is_running() andalso rabbit:is_booted(node()).")
+	is, err := s.Eval(ctx, `rabbit:is_running() andalso rabbit:is_booted(node()) andalso
+		[] =:= [Q || Q <- rabbit_amqqueue:list(), {Name, _} <- [amqqueue:get_pid(Q)], ra_leaderboard:lookup_leader(Name) =:= undefined].`)
 	if err == nil && is != "true" {
 		err = fmt.Errorf("booted: %s", is)
 	}
@@ -133,7 +140,18 @@ func (s *RabbitServer) startEpmd(ctx context.Context) error {
 }
 
 func (s *RabbitServer) writeConfig() error {
-	config := strings.Join(s.opts.Config, "\n") + "\n"
+	lines := s.opts.Config
+	if c := s.certs; c != nil {
+		lines = append([]string{
+			"listeners.ssl.1 = " + loopback(s.ports[amqpsPort].number),
+			"ssl_options.cacertfile = " + c.CA,
+			"ssl_options.certfile = " + c.Server.Cert,
+			"ssl_options.keyfile = " + c.Server.Key,
+			"ssl_options.verify = verify_peer",
+			"ssl_options.fail_if_no_peer_cert = false",
+		}, lines...)
+	}
+	config := strings.Join(lines, "\n") + "\n"
 	if err := os.WriteFile(s.file("rabbitmq.conf"), []byte(config), 0o644); err != nil {
 		return err
 	}
@@ -199,6 +217,17 @@ func (s *RabbitServer) Close() error {
 	return s.close()
 }
 
+// Certificates are the broker's, nil without the option TLS.
+func (s *RabbitServer) Certificates() *Certificates { return s.certs }
+
+// TLSAddr is host:port of the AMQPS listener, "" without the option TLS.
+func (s *RabbitServer) TLSAddr() string {
+	if s.certs == nil {
+		return ""
+	}
+	return loopback(s.ports[amqpsPort].number)
+}
+
 // Addr is host:port of the AMQP listener.
 func (s *RabbitServer) Addr() string { return s.addr.host }
 
@@ -234,6 +263,11 @@ type Vhost struct {
 func (v Vhost) URL() string { return v.URLAt(v.addr) }
 
 // URLAt is URL for another address of the same broker, such as a Proxy's.
-func (v Vhost) URLAt(addr string) string {
-	return "amqp://" + url.UserPassword(v.User.Name, v.Password).String() + "@" + addr + "/" + url.PathEscape(v.Name)
+func (v Vhost) URLAt(addr string) string { return v.urlAt("amqp", addr) }
+
+// TLSURLAt is URLAt over TLS, for the broker's TLSAddr or a Proxy to it.
+func (v Vhost) TLSURLAt(addr string) string { return v.urlAt("amqps", addr) }
+
+func (v Vhost) urlAt(scheme, addr string) string {
+	return scheme + "://" + url.UserPassword(v.User.Name, v.Password).String() + "@" + addr + "/" + url.PathEscape(v.Name)
 }

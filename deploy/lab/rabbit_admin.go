@@ -10,6 +10,9 @@ import (
 // NewVhost makes an empty vhost of a name not used before, and a user for it.
 func (s *RabbitServer) NewVhost(ctx context.Context) (Vhost, error) {
 	v := Vhost{Name: unique("vhost"), User: User{unique("user"), unique("secret")}, addr: s.Addr()}
+	if s.guard == nil {
+		return v, s.foreignVhost(ctx, v)
+	}
 	_, err := s.Eval(ctx, fmt.Sprintf(`ok = rabbit_vhost:add(%[1]s, %[4]s),
 		ok = rabbit_auth_backend_internal:add_user(%[2]s, %[3]s, %[4]s),
 		ok = rabbit_auth_backend_internal:set_permissions(%[2]s, %[1]s, <<".*">>, <<".*">>, <<".*">>, %[4]s).`,
@@ -22,6 +25,9 @@ func (s *RabbitServer) NewVhost(ctx context.Context) (Vhost, error) {
 
 // DeleteVhost removes a vhost with all that is in it, and its user.
 func (s *RabbitServer) DeleteVhost(ctx context.Context, v Vhost) error {
+	if s.guard == nil {
+		return s.deleteForeignVhost(ctx, v)
+	}
 	_, err := s.Eval(ctx, fmt.Sprintf(`rabbit_vhost:delete(%s, %s), rabbit_auth_backend_internal:delete_user(%s, %[2]s).`,
 		erlBinary(v.Name), actor, erlBinary(v.User.Name)))
 	return err
@@ -29,19 +35,24 @@ func (s *RabbitServer) DeleteVhost(ctx context.Context, v Vhost) error {
 
 // SetPermissions replaces what the vhost's user may configure, write and read (regular expressions).
 func (s *RabbitServer) SetPermissions(ctx context.Context, v Vhost, configure, write, read string) error {
+	if s.guard == nil {
+		return s.foreignPermissions(ctx, v, configure, write, read)
+	}
 	_, err := s.Eval(ctx, fmt.Sprintf(`ok = rabbit_auth_backend_internal:set_permissions(%s, %s, %s, %s, %s, %s).`,
 		erlBinary(v.User.Name), erlBinary(v.Name), erlBinary(configure), erlBinary(write), erlBinary(read), actor))
 	return err
 }
 
 // SetMemoryAlarm raises or clears the memory alarm, which blocks every
-// connection that publishes.
+// connection that publishes. Every connection knows of it when this returns.
 func (s *RabbitServer) SetMemoryAlarm(ctx context.Context, raised bool) error {
 	call := `rabbit_alarm:clear_alarm({resource_limit, memory, node()})`
 	if raised {
 		call = `rabbit_alarm:set_alarm({{resource_limit, memory, node()}, []})`
 	}
-	_, err := s.Eval(ctx, call+`.`)
+	_, err := s.Eval(ctx, call+`,
+		rabbit_alarm:get_alarms(), % the alarm handler has passed it on
+		[catch rabbit_networking:connection_info(C, [state]) || C <- rabbit_networking:connections()], ok.`)
 	return err
 }
 

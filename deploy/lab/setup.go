@@ -40,10 +40,16 @@ func Setup(ctx context.Context, out io.Writer, kinds ...Kind) error {
 	if err := checkSpace(cache, int64(len(missing))*spacePerServer); err != nil {
 		return err
 	}
-	mirror, err := findMirror(ctx, cache)
+	work, err := workFolder(cache)
 	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(work)
+	m, err := findMirror(ctx, work)
+	if err != nil {
+		return err
+	}
+	packages := apt{mirror: m, dir: filepath.Join(work, "apt")}
 	for _, r := range missing {
 		root, err := r.root()
 		if err != nil {
@@ -53,13 +59,26 @@ func Setup(ctx context.Context, out io.Writer, kinds ...Kind) error {
 			continue
 		}
 		bar := newProgress(out, r.title)
-		if err := install(ctx, r, root, mirror, bar); err != nil {
+		if err := install(ctx, r, root, packages, filepath.Join(work, string(r.kind)), bar); err != nil {
 			bar.stop()
 			return fmt.Errorf("set up %s: %w", r.title, err)
 		}
 		bar.done("ready in " + root)
 	}
 	return nil
+}
+
+// workFolder makes this set-up's temporary folder, on the cache's own disk, and
+// removes what a set-up that was killed left behind. The lock is held.
+func workFolder(cache string) (string, error) {
+	const pattern = ".setup-*"
+	stale, _ := filepath.Glob(filepath.Join(cache, pattern))
+	for _, dir := range stale {
+		if err := os.RemoveAll(dir); err != nil {
+			return "", err
+		}
+	}
+	return os.MkdirTemp(cache, pattern)
 }
 
 // list prints where each kind comes from and returns those that are missing.
@@ -91,14 +110,8 @@ func list(out io.Writer, kinds []Kind) ([]recipe, error) {
 // install downloads and unpacks one server. Everything happens in a temporary
 // folder; the finished one takes its place with a rename, and its stamp is
 // written after its program was seen to run.
-func install(ctx context.Context, r recipe, root string, m mirror, bar *progress) error {
-	work, err := os.MkdirTemp(filepath.Dir(root), "."+filepath.Base(root)+"-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
-
-	debs, err := download(ctx, r, m, work, bar)
+func install(ctx context.Context, r recipe, root string, packages apt, work string, bar *progress) error {
+	debs, err := packages.download(ctx, r, filepath.Join(work, "debs"), bar)
 	if err != nil {
 		return err
 	}

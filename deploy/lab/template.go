@@ -44,11 +44,14 @@ func mysqlTemplate(ctx context.Context, p program) (string, error) {
 	if _, err := os.Stat(template); err == nil { // made by another process meanwhile
 		return template, nil
 	}
-	work, err := os.MkdirTemp(base, "."+string(p.kind)+"-")
-	if err != nil {
+	work := filepath.Join(base, "."+string(p.kind))
+	defer os.RemoveAll(work)
+	if err := os.RemoveAll(work); err != nil { // what a killed process left behind
 		return "", err
 	}
-	defer os.RemoveAll(work)
+	if err := os.Mkdir(work, 0o755); err != nil {
+		return "", err
+	}
 	data := filepath.Join(work, "data")
 	if err := p.initialise(ctx, work, data); err != nil {
 		return "", err

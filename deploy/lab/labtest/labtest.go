@@ -71,7 +71,7 @@ func Database(t testing.TB, s *lab.MySQLServer) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
 		defer cancel()
-		if s.PID() == 0 { // a test may end with its own server down
+		if !s.Up() { // a test may end with its own server down
 			return
 		}
 		if _, err := s.RootDB().ExecContext(ctx, "DROP DATABASE IF EXISTS "+name); err != nil {
@@ -103,7 +103,7 @@ func Vhost(t testing.TB, s *lab.RabbitServer) lab.Vhost {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
 		defer cancel()
-		if s.PID() == 0 {
+		if !s.Up() {
 			return
 		}
 		if err := s.DeleteVhost(ctx, v); err != nil {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"time"
 )
@@ -30,4 +31,9 @@ func poll(ctx context.Context, ready func() (bool, error)) error {
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// unique returns a name that starts with prefix and was not used before.
+func unique(prefix string) string {
+	return prefix + "_" + strings.ToLower(rand.Text()[:12])
 }
