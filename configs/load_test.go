@@ -317,3 +317,30 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestABrokerHasExactlyOneLogin(t *testing.T) {
+	const certificate, bare, login = "tls: {cert: c, key: k}", `urls: ["amqps://b/v"]`, `urls: ["amqps://u:p@b/v"]`
+	base := string(readFile(t, "testdata/base.yaml"))
+	_, tables, _ := strings.Cut(base, "tables:")
+	for broker, good := range map[string]bool{
+		bare + ", user: u, password: p":                     true,
+		bare + ", user: u, password_file: p":                true,
+		bare + ", user: u":                                  false,
+		bare + ", password: p":                              false,
+		login:                                               true,
+		bare + ", " + certificate:                           true,
+		bare + ", " + certificate + ", user: u":             false,
+		bare + ", " + certificate + ", password: p":         false,
+		bare + ", " + certificate + ", password_file: p":    false,
+		login + ", " + certificate:                          false,
+		`urls: ["amqps://u:p@b/v", "amqps://c/v"]`:          false,
+		`urls: ["amqps://u:p@b/v", "amqps://u:p@c/v"]`:      true,
+		`urls: ["amqps://c/v"], tls: {ca: ca}, user: u`:     false,
+		`urls: ["amqps://u:p@c/v"], tls: {server_name: ca}`: true,
+	} {
+		text := "name: x\nsource: {socket: /s, user: u}\nbroker: {" + broker + "}\ntables:" + tables
+		if _, err := parse(text, nil); (err == nil) != good {
+			t.Errorf("%s: %v", broker, err)
+		}
+	}
+}
