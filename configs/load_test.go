@@ -344,3 +344,23 @@ func TestABrokerHasExactlyOneLogin(t *testing.T) {
 		}
 	}
 }
+
+func TestALimitThatIsJustMetIsAccepted(t *testing.T) {
+	base := string(readFile(t, "testdata/base.yaml"))
+	for old, with := range map[string]string{
+		"name: shop":           "name: shop\ncheckpoint: {every: 5s, idle: 5s}\nlease: {ttl: 20s, yield_after: 20s}",
+		"  user: relay":        "  user: relay\n  heartbeat: 10s",
+		"exchange: orders":     "exchange: " + strings.Repeat("e", maxExchange),
+		`"{event_type}"`:       `"{event_type}` + strings.Repeat("r", maxShortString) + `"`,
+		"after_publish: mark":  "after_publish: mark\n    retry: {base: 5m, max: 5m, attempts: 1, factor: 1, jitter: 1}",
+		"  - table":            "  - max_parked: 1\n    table",
+		"      exchange: orde": "      headers: {" + strings.Repeat("h", maxShortString) + ": x}\n      priority: 255\n      expiration: 4294967295\n      exchange: orde",
+	} {
+		if !strings.Contains(base, old) {
+			t.Fatalf("the base has no %q", old)
+		}
+		if _, err := parse(strings.Replace(base, old, with, 1), nil); err != nil {
+			t.Errorf("%.60s: %v", with, err)
+		}
+	}
+}
