@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // RabbitOptions say how a broker runs.
@@ -104,22 +105,43 @@ func (s *RabbitServer) Start(ctx context.Context) error {
 	if err := s.guard.watch(p.pid(), s.epmd.pid()); err != nil {
 		return err
 	}
-	if err := p.awaitReady(ctx, s.booted); err != nil {
+	err = p.awaitReady(ctx, s.booted)
+	if err == nil {
+		err = s.awaitLeaders(ctx)
+	}
+	if err != nil {
 		_ = s.Kill()
 		return fmt.Errorf("start %s: %w", s.prog.title, err)
 	}
 	return nil
 }
 
-// booted fails until the broker has started all its listeners and every quorum
-// queue has a leader.
+// booted fails until the broker has started all its listeners.
 func (s *RabbitServer) booted(ctx context.Context) error {
-	is, err := s.Eval(ctx, `rabbit:is_running() andalso rabbit:is_booted(node()) andalso
-		[] =:= [Q || Q <- rabbit_amqqueue:list(), {Name, _} <- [amqqueue:get_pid(Q)], ra_leaderboard:lookup_leader(Name) =:= undefined].`)
+	is, err := s.Eval(ctx, `rabbit:is_running() andalso rabbit:is_booted(node()).`)
 	if err == nil && is != "true" {
 		err = fmt.Errorf("booted: %s", is)
 	}
 	return err
+}
+
+// electedWithin bounds how long a quorum queue may be without a leader after a start.
+const electedWithin = 20 * time.Second
+
+// awaitLeaders waits until every quorum queue has a leader and can be used.
+func (s *RabbitServer) awaitLeaders(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, electedWithin)
+	defer cancel()
+	var leaderless string
+	err := poll(ctx, func() (bool, error) {
+		var err error
+		leaderless, err = s.Eval(ctx, `[Name || Q <- rabbit_amqqueue:list(), {Name, _} <- [amqqueue:get_pid(Q)], ra_leaderboard:lookup_leader(Name) =:= undefined].`)
+		return leaderless == "[]", err
+	})
+	if err != nil {
+		return fmt.Errorf("quorum queues without a leader: %s (the broker forgets one that was declared moments before a Kill: see SaveQueues): %w", leaderless, err)
+	}
+	return nil
 }
 
 // startEpmd starts Erlang's port mapper in the foreground, unless it still

@@ -71,12 +71,9 @@ func TestConfirmedMessagesSurviveKillAndStart(t *testing.T) {
 					t.Fatalf("confirm from %s: %v, %v", queue, ok, err)
 				}
 			}
-			if err := s.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.SaveQueues(t.Context()))
+			must(t, s.Kill())
+			must(t, s.Start(t.Context()))
 			_, ch = connect(t, v.URL())
 			for _, queue := range []string{"classic", "quorum"} {
 				deliveries, err := ch.ConsumeWithContext(t.Context(), queue, "", true, false, false, false, nil)
