@@ -235,9 +235,15 @@ func TestATakeoverReadsWhatTheOldLeaderCommittedJustBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		taken := make(chan Takeover, 1)
-		go func() { taken <- b.take(successor, "b") }()
+		go func() {
+			got, err := successor.Take(context.Background(), Claim{Stream: "shop", Holder: "b", TTL: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			taken <- got
+		}()
 		b.waitFor("the takeover to wait for the lease row", func(ctx context.Context) bool {
-			return b.value("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT' AND trx_query LIKE ?", "%"+b.schema+"%lease%FOR UPDATE%") != "0"
+			return b.value("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE ? AND info NOT LIKE '%processlist%'", "%"+b.schema+"%FOR UPDATE%") != "0"
 		})
 		if err := commit(t.Context(), conn); err != nil {
 			t.Fatal(err)

@@ -237,6 +237,9 @@ func cutLeader(b *leaseBench) {
 		b.Errorf("the cause was %v", cause)
 	}
 	term := receive(b, "the standby leads", standby.leads, b.TTL+2*time.Second)
+	if got := b.value("SELECT locked_on FROM {schema}.lease"); b.Fast && got == "" {
+		b.Error("the successor leads without the lock, which a session of the cut leader holds")
+	}
 	proxy.Set(lab.Fault{})
 	proxy.Cut()
 	for i := 0; i < 10 && !errors.Is(err, checkpoint.ErrFenced); i++ { // its dead sessions fail first
