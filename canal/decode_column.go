@@ -117,8 +117,8 @@ func (b *planner) differs(i int, c *ShapeColumn) string {
 	case old[have] == kind && old[have] != 0 && c.Fraction == 0:
 	case have != kind:
 		return fmt.Sprintf("the event's type is %d, the definition's %s", have, c.ColumnType)
-	case i < b.shifted && b.tm.ColumnMeta[i] != meta:
-		return fmt.Sprintf("the event's type is %d with %#x, the definition's %s", have, b.tm.ColumnMeta[i], c.ColumnType)
+	case b.metas[i] != meta:
+		return fmt.Sprintf("the event's type is %d with %#x, the definition's %s", have, b.metas[i], c.ColumnType)
 	}
 	if b.meta.signedness && b.meta.numeric[i] && have != typeYear && b.meta.unsigned[i] != c.Unsigned() {
 		return fmt.Sprintf("unsigned is %t in the event, the definition is %s", b.meta.unsigned[i], c.ColumnType)
@@ -128,7 +128,7 @@ func (b *planner) differs(i int, c *ShapeColumn) string {
 
 // derive makes of the event alone what it tells of column i.
 func (b *planner) derive(i int) ShapeColumn {
-	meta := b.tm.ColumnMeta[i]
+	meta := b.metas[i]
 	charset, _ := b.meta.charset(i)
 	c := ShapeColumn{Charset: charset}
 	binary := charset == binaryCharset
@@ -138,7 +138,7 @@ func (b *planner) derive(i int) ShapeColumn {
 		}
 		return text
 	}
-	switch realType(b.tm, i) {
+	switch b.kinds[i] {
 	case typeTiny:
 		c.DataType = "tinyint"
 	case typeShort:
@@ -210,16 +210,8 @@ func (b *planner) ambiguous(i int, c ShapeColumn) string {
 
 // frame finds how the column's values are delimited.
 func (b *planner) frame(i int, c *ShapeColumn, pc *planColumn) error {
-	meta := b.tm.ColumnMeta[i]
-	if i >= b.shifted {
-		_, known, ok := c.wire(b.flavor)
-		if !ok {
-			return b.unsupported(i, c, "its size is not known, behind a COMPRESSED column or in a multi-valued index")
-		}
-		meta = known
-	}
-	fraction := (int(meta) + 1) / 2
-	switch t := realType(b.tm, i); t {
+	meta := b.metas[i]
+	switch t := b.kinds[i]; t {
 	case typeTiny, typeYear:
 		pc.size = 1
 	case typeShort:
@@ -230,12 +222,11 @@ func (b *planner) frame(i int, c *ShapeColumn, pc *planColumn) error {
 		pc.size = 4
 	case typeLonglong, typeDouble, typeDatetime:
 		pc.size = 8
-	case typeTime2:
-		pc.size = 3 + fraction
-	case typeTimestamp2:
-		pc.size = 4 + fraction
-	case typeDatetime2:
-		pc.size = 5 + fraction
+	case typeTime2, typeTimestamp2, typeDatetime2:
+		if meta > 6 {
+			return b.disagree(c.Name, "%d digits of a second cannot be", meta)
+		}
+		pc.size = map[byte]int{typeTime2: 3, typeTimestamp2: 4, typeDatetime2: 5}[t] + (int(meta)+1)/2
 	case typeNewDecimal:
 		precision, scale := int(meta>>8), int(meta&0xff)
 		if precision < 1 || precision > 65 || scale > precision {
@@ -265,19 +256,15 @@ func (b *planner) frame(i int, c *ShapeColumn, pc *planColumn) error {
 		}
 		pc.prefix = int(meta)
 	default:
-		return b.unsupported(i, c, fmt.Sprintf("type %d is not known", t))
+		return b.unsupported(i, c.Name, fmt.Sprintf("type %d is not known", t))
 	}
-	if size := pc.size; size > 8 && (realType(b.tm, i) == typeEnum || realType(b.tm, i) == typeSet) || size > 40 {
-		return b.disagree(c.Name, "a value of %d bytes cannot be", size)
-	}
-	if t := b.tm.ColumnType[i]; fraction > 3 && (t == typeTime2 || t == typeDatetime2 || t == typeTimestamp2) {
-		return b.disagree(c.Name, "%d digits of a second cannot be", meta)
+	if most := map[byte]int{typeBit: 8, typeEnum: 2, typeSet: 8}[b.kinds[i]]; most > 0 && (pc.size < 1 || pc.size > most) {
+		return b.disagree(c.Name, "a value of %d bytes cannot be", pc.size)
 	}
 	return nil
 }
 
-func (b *planner) unsupported(i int, c *ShapeColumn, what string) error {
-	name := c.Name
+func (b *planner) unsupported(i int, name, what string) error {
 	if name == "" {
 		name = fmt.Sprintf("number %d", i+1)
 	}
@@ -289,7 +276,7 @@ func (b *planner) render(i int, c *ShapeColumn, pc *planColumn) error {
 	f := &pc.format
 	f.decimals = -1
 	f.fraction = c.Fraction
-	switch t := realType(b.tm, i); t {
+	switch t := b.kinds[i]; t {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLonglong:
 		pc.render, f.unsigned = renderInteger, c.Unsigned()
 		if c.Zerofill() {
@@ -335,9 +322,9 @@ func (b *planner) render(i int, c *ShapeColumn, pc *planColumn) error {
 	case typeString, typeVarchar, typeVarString, typeBlob:
 		return b.renderString(i, c, pc)
 	case typeBlobCompressed, typeVarcharCompressed:
-		return b.unsupported(i, c, "the values of a COMPRESSED column are compressed in the binlog; drop the attribute, or the column from the configuration")
+		return b.unsupported(i, c.Name, "the values of a COMPRESSED column are compressed in the binlog; drop the attribute, or the column from the configuration")
 	default:
-		return b.unsupported(i, c, fmt.Sprintf("type %d is not known", t))
+		return b.unsupported(i, c.Name, fmt.Sprintf("type %d is not known", t))
 	}
 	return nil
 }
@@ -363,7 +350,7 @@ func (b *planner) renderString(i int, c *ShapeColumn, pc *planColumn) error {
 	}
 	text, ok := transcoderFor(c.Charset)
 	if !ok {
-		return b.unsupported(i, c, fmt.Sprintf("its character set %q (collation %d) is not known; convert the column to utf8mb4", c.Charset, b.meta.collation[i]))
+		return b.unsupported(i, c.Name, fmt.Sprintf("its character set %q (collation %d) is not known; convert the column to utf8mb4", c.Charset, b.meta.collation[i]))
 	}
 	pc.render, pc.format.text = renderText, text
 	return nil
@@ -374,7 +361,7 @@ func (b *planner) nameValues(i int, c *ShapeColumn, f *format) error {
 	if names := b.meta.names[i]; names != nil {
 		text, ok := transcoderFor(c.Charset)
 		if !ok {
-			return b.unsupported(i, c, fmt.Sprintf("its character set %q (collation %d) is not known; convert the column to utf8mb4", c.Charset, b.meta.collation[i]))
+			return b.unsupported(i, c.Name, fmt.Sprintf("its character set %q (collation %d) is not known; convert the column to utf8mb4", c.Charset, b.meta.collation[i]))
 		}
 		for _, name := range names {
 			f.names = append(f.names, text(nil, name))
@@ -383,7 +370,7 @@ func (b *planner) nameValues(i int, c *ShapeColumn, f *format) error {
 	}
 	names, ok := c.Names()
 	if !ok {
-		return b.unsupported(i, c, "the information schema does not tell its values in full; set binlog_row_metadata=FULL")
+		return b.unsupported(i, c.Name, "the information schema does not tell its values in full; set binlog_row_metadata=FULL")
 	}
 	for _, name := range names {
 		f.names = append(f.names, []byte(name))

@@ -258,7 +258,7 @@ func (l *decodeLab) compare(table string, events []rowsEvent) {
 					failures++
 				} else if v := row.Values[j]; !sameValue(v, want[i][j]) {
 					got, wanted := difference(v, want[i][j])
-					l.t.Errorf("%s.%s row %d: %s gives %s, SELECT %s", table, list[j], i, how, got, wanted)
+					l.t.Errorf("%s.%s %s, row %d: %s gives %s, SELECT %s", table, list[j], shape.Columns[j].ColumnType, i, how, got, wanted)
 					failures++
 				}
 			}

@@ -20,28 +20,34 @@ type metadata struct {
 }
 
 // realType is a column's type with ENUM and SET told from strings.
-func realType(tm *replication.TableMapEvent, i int) byte {
-	t := tm.ColumnType[i]
-	if t == typeString {
-		if real := byte(tm.ColumnMeta[i] >> 8); real == typeEnum || real == typeSet {
+func realType(kind byte, meta uint16) byte {
+	if kind == typeString {
+		if real := byte(meta >> 8); real == typeEnum || real == typeSet {
 			return real
 		}
 	}
-	return t
+	return kind
 }
 
-func readMetadata(tm *replication.TableMapEvent, flavor checkpoint.Flavor) (*metadata, error) {
+// checkTableMap says what of a table map cannot be.
+func checkTableMap(tm *replication.TableMapEvent) error {
 	n := len(tm.ColumnType)
 	if n == 0 || len(tm.ColumnMeta) != n || len(tm.NullBitmap) != (n+7)/8 {
-		return nil, fmt.Errorf("malformed table map of %d columns", n)
+		return fmt.Errorf("malformed table map of %d columns", n)
 	}
 	if names := len(tm.ColumnName); names != 0 && names != n {
-		return nil, fmt.Errorf("malformed table map: %d names for %d columns", names, n)
+		return fmt.Errorf("malformed table map: %d names for %d columns", names, n)
 	}
+	return nil
+}
+
+// readMetadata reads the optional metadata of columns of these real types.
+func readMetadata(tm *replication.TableMapEvent, kinds []byte, flavor checkpoint.Flavor) (*metadata, error) {
+	n := len(kinds)
 	m := &metadata{numeric: make([]bool, n), unsigned: make([]bool, n), collation: make([]uint64, n), names: make([][][]byte, n)}
 	var numeric, text, named, enums, sets []int
-	for i := range n {
-		switch realType(tm, i) {
+	for i, kind := range kinds {
+		switch kind {
 		case typeTiny, typeShort, typeInt24, typeLong, typeLonglong, typeNewDecimal, typeFloat, typeDouble, typeYear:
 			numeric = append(numeric, i)
 			m.numeric[i] = true

@@ -30,7 +30,6 @@ const (
 	typeTimestamp2 = mysql.MYSQL_TYPE_TIMESTAMP2
 	typeDatetime2  = mysql.MYSQL_TYPE_DATETIME2
 	typeTime2      = mysql.MYSQL_TYPE_TIME2
-	typeTypedArray = 20 // MySQL: a hidden column behind a multi-valued index
 	typeVector     = mysql.MYSQL_TYPE_VECTOR
 	typeJSON       = mysql.MYSQL_TYPE_JSON
 	typeNewDecimal = mysql.MYSQL_TYPE_NEWDECIMAL
@@ -50,13 +49,12 @@ const (
 // what is wanted.
 type planner struct {
 	tm     *replication.TableMapEvent
+	kinds  []byte   // each column's real type
+	metas  []uint16 // and what the table map says more of its type
 	meta   *metadata
 	shape  *Shape
 	flavor checkpoint.Flavor
 	wanted func(name string) bool
-	// shifted is the first column whose meta the library could not read: those
-	// behind a COMPRESSED column, whose own meta it does not know of.
-	shifted int
 }
 
 // newPlan compiles how to read a table's rows. With full row metadata columns
@@ -70,16 +68,15 @@ func newPlan(tm *replication.TableMapEvent, shape *Shape, interest Interest, fla
 	if b.wanted == nil {
 		b.wanted = func(string) bool { return true }
 	}
-	var err error
-	if b.meta, err = readMetadata(tm, flavor); err != nil {
-		return nil, b.disagree("", "%s", err.Error())
+	if err := checkTableMap(tm); err != nil {
+		return nil, b.disagree("", "%s", err)
 	}
-	b.shifted = len(tm.ColumnType)
-	for i, t := range tm.ColumnType {
-		if t == typeBlobCompressed || t == typeVarcharCompressed || t == typeTypedArray {
-			b.shifted = i
-			break
-		}
+	if err := b.types(); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.meta, err = readMetadata(tm, b.kinds, flavor); err != nil {
+		return nil, b.disagree("", "%s", err)
 	}
 	columns, err := b.identify()
 	if err != nil {
@@ -94,6 +91,45 @@ func (b *planner) name() TableName {
 
 func (b *planner) disagree(column, format string, args ...any) error {
 	return &ShapeError{Table: b.name(), Column: column, What: fmt.Sprintf(format, args...)}
+}
+
+// types finds the columns' types. The library does not know that a COMPRESSED
+// column has a meta, so what it read as the meta of that column and of those
+// behind it is wrong: there the shape's must do.
+func (b *planner) types() error {
+	b.metas = slices.Clone(b.tm.ColumnMeta)
+	b.kinds = make([]byte, len(b.metas))
+	shifted := false
+	for i, kind := range b.tm.ColumnType {
+		shifted = shifted || kind == typeBlobCompressed || kind == typeVarcharCompressed
+		if shifted {
+			c, ok := b.known(i)
+			if !ok {
+				return b.unsupported(i, "", "it lies behind a COMPRESSED column, and the table's definition is not known")
+			}
+			want, meta, ok := c.wire(b.flavor)
+			if !ok || want != kind {
+				return b.disagree(c.Name, "the event's type is %d, the definition's %s", kind, c.ColumnType)
+			}
+			b.metas[i] = meta
+		}
+		b.kinds[i] = realType(kind, b.metas[i])
+	}
+	return nil
+}
+
+// known finds the shape's column for the event's: by name if it has names, else
+// by place.
+func (b *planner) known(i int) (*ShapeColumn, bool) {
+	switch {
+	case b.shape == nil:
+		return nil, false
+	case len(b.tm.ColumnName) > 0:
+		return b.shape.Column(string(b.tm.ColumnName[i]))
+	case i < len(b.shape.Columns):
+		return &b.shape.Columns[i], true
+	}
+	return nil, false
 }
 
 // identify finds what is known of each of the event's columns. One that the
@@ -137,13 +173,11 @@ func (b *planner) byName() ([]ShapeColumn, error) {
 	columns := make([]ShapeColumn, len(b.tm.ColumnType))
 	for i := range columns {
 		name := string(b.tm.ColumnName[i])
-		if strings.HasPrefix(name, "!hidden!") {
+		if b.hidden(name) {
 			continue
 		}
 		c, unsure := b.derive(i), ""
-		if b.shape == nil {
-			unsure = b.ambiguous(i, c)
-		} else if known, ok := b.shape.Column(name); !ok {
+		if known, ok := b.known(i); !ok {
 			unsure = b.ambiguous(i, c)
 		} else if why := b.differs(i, known); why == "" {
 			c = *known
@@ -160,6 +194,18 @@ func (b *planner) byName() ([]ShapeColumn, error) {
 		columns[i] = c
 	}
 	return columns, nil
+}
+
+// hidden says that a server made the column for itself (see [Shape]).
+func (b *planner) hidden(name string) bool {
+	if b.flavor != checkpoint.MariaDB || !strings.HasPrefix(name, "DB_ROW_HASH_") {
+		return false
+	}
+	if b.shape == nil {
+		return true
+	}
+	_, known := b.shape.Column(name)
+	return !known
 }
 
 // compile makes the plan for columns that are identified.

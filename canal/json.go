@@ -233,7 +233,11 @@ func (w *jsonWriter) opaque(b []byte) error {
 		if len(v) != 8 {
 			return fmt.Errorf("%w: a time of %d bytes", errJSON, len(v))
 		}
-		w.time(kind, int64(binary.LittleEndian.Uint64(v)))
+		packed := int64(binary.LittleEndian.Uint64(v))
+		if packed == math.MinInt64 {
+			return fmt.Errorf("%w: a time that is none", errJSON)
+		}
+		w.time(kind, packed)
 	default:
 		w.dst = append(w.dst, `"base64:type`...)
 		w.dst = strconv.AppendUint(w.dst, uint64(kind), 10)

@@ -20,7 +20,8 @@ type Shape struct {
 	Columns []ShapeColumn `json:"columns"` // in the table's own order
 	Primary []string      `json:"primary"` // the primary key's columns, in key order
 	// Hidden counts the columns behind the last one that a server adds for
-	// itself and never shows: one for each expression in an index (MySQL).
+	// itself and yet writes to the binlog: one for each unique index of long
+	// columns (MariaDB).
 	Hidden int `json:"hidden,omitempty"`
 }
 
@@ -181,7 +182,7 @@ FROM information_schema.COLUMNS c
 JOIN information_schema.TABLES t ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
 WHERE c.TABLE_SCHEMA = ? AND c.TABLE_NAME = ? AND t.TABLE_SCHEMA = ? AND t.TABLE_NAME = ? ORDER BY c.ORDINAL_POSITION`
 
-const shapeKeys = `SELECT INDEX_NAME, IFNULL(COLUMN_NAME, '')
+const shapeKeys = `SELECT INDEX_NAME, IFNULL(COLUMN_NAME, ''), SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'HASH'
 FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY INDEX_NAME, SEQ_IN_INDEX`
 
@@ -218,11 +219,12 @@ func loadShape(ctx context.Context, db Querier, name TableName) (_ *Shape, consi
 	}
 	err = each(ctx, db, shapeKeys, name, func(rows *sql.Rows) error {
 		var index, column string
-		if err := rows.Scan(&index, &column); err != nil {
+		var hash bool
+		if err := rows.Scan(&index, &column, &hash); err != nil {
 			return err
 		}
 		switch {
-		case column == "": // an expression
+		case hash && shape.Engine != "MEMORY":
 			shape.Hidden++
 		case index == "PRIMARY":
 			shape.Primary = append(shape.Primary, column)
