@@ -159,7 +159,7 @@ func (f *fixture) tryRead(s *Source, start Start) (batches []Batch, err error) {
 	ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
 	defer cancel()
 	at := start.Position.Clone()
-	if at.Reached(end.File, end.Offset) {
+	if at.File == end.File && at.Offset == end.Offset {
 		return nil, errEnough
 	}
 	err = s.Stream(ctx, start, func(b Batch) error {
@@ -173,6 +173,20 @@ func (f *fixture) tryRead(s *Source, start Start) (batches []Batch, err error) {
 		return nil
 	})
 	return batches, err
+}
+
+// refusal streams from start and returns why that failed.
+func (f *fixture) refusal(s *Source, start Start) error {
+	f.Helper()
+	end := f.here()
+	ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
+	defer cancel()
+	return s.Stream(ctx, start, func(b Batch) error {
+		if b.End != nil && b.End.File == end.File && b.End.Offset >= end.Offset {
+			return errEnough
+		}
+		return nil
+	})
 }
 
 // ids lists the first column of all rows.

@@ -1,10 +1,13 @@
 package canal
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
 	"time"
@@ -76,8 +79,9 @@ type Progress struct {
 
 const (
 	// The server sends a heartbeat when it has had nothing else to send for so
-	// long; a connection that is silent for three of them is dead.
-	heartbeatPeriod = 10 * time.Second
+	// long; a connection that is silent for three of them is dead. The server
+	// in turn notices a reader that is gone when it sends one.
+	heartbeatPeriod = 5 * time.Second
 	silenceLimit    = 3 * heartbeatPeriod
 
 	// How long the server waits for us to read on. The relay stops reading
@@ -90,10 +94,12 @@ const (
 
 // Source reads the binlog of one server.
 type Source struct {
-	options   Options
-	dial      func(ctx context.Context, network, address string) (net.Conn, error)
-	heartbeat time.Duration
-	silence   time.Duration
+	options    Options
+	serverID   uint32 // the same for all connections: MariaDB then ends an earlier one that it still has
+	registered bool   // the server_id was found to be free
+	dial       func(ctx context.Context, network, address string) (net.Conn, error)
+	heartbeat  time.Duration
+	silence    time.Duration
 
 	heard  atomic.Int64 // Unix nanoseconds
 	stamp  atomic.Uint32
@@ -111,11 +117,15 @@ func NewSource(o Options) *Source {
 	}
 	return &Source{
 		options:   o,
+		serverID:  cmp.Or(o.ServerID, randomServerID()),
 		dial:      (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		heartbeat: heartbeatPeriod,
 		silence:   silenceLimit,
 	}
 }
+
+// randomServerID is one that people do not choose.
+func randomServerID() uint32 { return math.MaxUint32/2 + rand.Uint32N(math.MaxUint32/2) }
 
 // Progress may be called at any time, from any goroutine.
 func (s *Source) Progress() Progress {
@@ -156,6 +166,7 @@ func (s *Source) Stream(ctx context.Context, start Start, emit func(Batch) error
 		if !errors.Is(err, errTakenID) {
 			return err
 		}
+		s.serverID = randomServerID()
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"net"
 	"sync"
 
@@ -18,21 +17,20 @@ import (
 
 // connection is the stream over one connection to the server.
 type connection struct {
-	source   *Source
-	ctx      context.Context
-	start    Start
-	byGTID   bool
-	emit     func(Batch) error
-	serverID uint32
-	session  Session
-	reader   *reader
-	err      error // why open or HandleEvent gave up, before the library wraps it
+	source  *Source
+	ctx     context.Context
+	start   Start
+	byGTID  bool
+	emit    func(Batch) error
+	session Session
+	reader  *reader
+	err     error // why open or HandleEvent gave up, before the library wraps it
 }
 
 func (c *connection) config() (replication.BinlogSyncerConfig, error) {
 	o := &c.source.options
 	config := replication.BinlogSyncerConfig{
-		ServerID:                o.ServerID,
+		ServerID:                c.source.serverID,
 		Flavor:                  string(c.start.Position.Flavor),
 		Host:                    o.Address,
 		User:                    o.User,
@@ -48,10 +46,6 @@ func (c *connection) config() (replication.BinlogSyncerConfig, error) {
 		SynchronousEventHandler: c,
 		Logger:                  quiet(o.Logger),
 	}
-	if config.ServerID == 0 {
-		config.ServerID = math.MaxUint32/2 + rand.Uint32N(math.MaxUint32/2)
-	}
-	c.serverID = config.ServerID
 	var err error
 	if o.Password != nil {
 		if config.Password, err = o.Password(); err != nil {
@@ -109,7 +103,11 @@ func (c *connection) run(config replication.BinlogSyncerConfig) error {
 	if c.err != nil {
 		return c.err
 	}
-	return classify(err, c.start.Position)
+	err = classify(err, c.start.Position)
+	if errors.Is(err, ErrAccess) && c.reader != nil {
+		return fmt.Errorf("register as a replica: %w", ErrPrivilege) // it was let in before
+	}
+	return err
 }
 
 func (c *connection) dump(syncer *replication.BinlogSyncer) (*replication.BinlogStreamer, error) {

@@ -74,7 +74,7 @@ func (e *HaltError) Error() string {
 func classify(err error, from checkpoint.Position) error {
 	var my *gomysql.MyError
 	if !errors.As(err, &my) {
-		if strings.Contains(err.Error(), "does not support TLS required by the client") {
+		if err != nil && strings.Contains(err.Error(), "does not support TLS required by the client") {
 			return ErrTLS
 		}
 		return err

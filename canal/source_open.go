@@ -1,6 +1,7 @@
 package canal
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -92,21 +93,25 @@ func (c *connection) begin(executed checkpoint.GTIDSet) {
 // checkServerID sees to it that no replica is thrown out: servers take a second
 // one of the same server_id for the first one come back.
 func (c *connection) checkServerID(conn *client.Conn, own string) error {
-	if own == strconv.FormatUint(uint64(c.serverID), 10) {
+	if own == strconv.FormatUint(uint64(c.source.serverID), 10) {
 		return fmt.Errorf("source.server_id %s is the server's own: %w", own, ErrServerID)
 	}
-	if c.source.options.ServerID != 0 {
-		return nil // an earlier leader of ours may have it: it is to be thrown out
+	if c.source.options.ServerID != 0 || c.source.registered {
+		return nil // who has it is an earlier leader of ours, or an earlier connection: it is to be thrown out
 	}
 	replicas, err := conn.Execute(replicasQuery(conn.GetServerVersion()))
+	if err = classify(err, c.start.Position); errors.Is(err, ErrPrivilege) {
+		return nil // MariaDB asks for more than a replica needs; a clash by chance is unlikely
+	}
 	if err != nil {
-		return c.failed("list replicas", err)
+		return fmt.Errorf("list replicas: %w", err)
 	}
 	for i := range replicas.RowNumber() {
-		if id, err := replicas.GetUint(i, 0); err == nil && id == uint64(c.serverID) {
+		if id, err := replicas.GetUint(i, 0); err == nil && id == uint64(c.source.serverID) {
 			return errTakenID
 		}
 	}
+	c.source.registered = true
 	return nil
 }
 

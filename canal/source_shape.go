@@ -88,7 +88,8 @@ func (s *Source) changes(ctx context.Context, name TableName, from Start, to che
 	o := s.options
 	o.Tables = func(TableName) (Interest, bool) { return Interest{}, false }
 	o.Existing, o.ServerID, o.Opened = []TableName{name}, 0, nil
-	scan := &Source{options: o, dial: s.dial, heartbeat: s.heartbeat, silence: s.silence}
+	scan := NewSource(o)
+	scan.dial, scan.heartbeat, scan.silence = s.dial, s.heartbeat, s.silence
 	changed := false
 	at := from.Position
 	err := scan.Stream(ctx, from, func(b Batch) error {
