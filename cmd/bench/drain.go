@@ -173,7 +173,7 @@ func (d *drain) towpath(ctx context.Context) (sample, error) {
 			_ = r.cmd.Process.Kill()
 			return sample{}, fmt.Errorf("the backlog was not drained, see %s.log", d.config)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // each look costs the relay, too
 	}
 	took := time.Since(began)
 	c, err := r.stop()

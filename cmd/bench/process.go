@@ -69,7 +69,7 @@ func (r *relay) stop() (cost, error) {
 // metric reads one series of the relay's /metrics, summed over labels that the
 // prefix leaves open; 0 while the relay does not answer yet.
 func (r *relay) metric(prefix string) float64 {
-	client := http.Client{Timeout: time.Second}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
 	answer, err := client.Get("http://" + r.http + "/metrics")
 	if err != nil {
 		return 0
