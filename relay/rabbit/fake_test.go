@@ -119,7 +119,12 @@ func (c *peer) read() (frame, error) {
 			return frame{}, errors.New("bad frame")
 		}
 		f.payload = f.payload[:len(f.payload)-1]
-		if f.kind != 8 {
+		switch {
+		case f.kind == 8:
+		case f.method() == id(10, 50):
+			c.send(0, 10, 51)
+			return frame{}, io.EOF
+		default:
 			return f, nil
 		}
 	}
@@ -329,8 +334,14 @@ func (c *peer) closeChannel(code uint16, text string) bool {
 	return c.confirms()
 }
 
-// gone waits until the client has closed the connection, reading on.
-func (c *peer) gone() { _, _ = io.Copy(io.Discard, c.r) }
+// gone reads on until the client has closed the connection.
+func (c *peer) gone() {
+	for {
+		if _, err := c.read(); err != nil {
+			return
+		}
+	}
+}
 
 // silent reports whether the client sends no publish for d.
 func (c *peer) silent(d time.Duration) bool {
