@@ -35,7 +35,8 @@ func (l Lease) Held() bool { return l.Holder != "" && l.Left > 0 }
 // Takeover is a leadership that has just begun.
 type Takeover struct {
 	Fence      Fence
-	Old        Lease // as it was before
+	Server     string // identity of the server that it happened on: where this leadership writes
+	Old        Lease  // as it was before
 	Checkpoint Checkpoint
 }
 
@@ -197,7 +198,7 @@ func (l *LeaseSession) take(ctx context.Context, c Claim) (Takeover, error) {
 	if err != nil {
 		return Takeover{}, fmt.Errorf("take lease: %w", err)
 	}
-	return Takeover{Fence: f, Old: old, Checkpoint: saved}, nil
+	return Takeover{Fence: f, Server: l.server, Old: old, Checkpoint: saved}, nil
 }
 
 // Renew makes the lease last for ttl from now by the database's clock.

@@ -107,7 +107,7 @@ func TestWhatWasSavedIsWhatTheNextLeaderStartsFrom(t *testing.T) {
 		s := b.store()
 		l := b.lease(s)
 		first := b.take(l, "a")
-		if !first.Checkpoint.Position.IsZero() || first.Fence.Term != 1 || first.Old.Holder != "" {
+		if !first.Checkpoint.Position.IsZero() || first.Fence.Term != 1 || first.Old.Holder != "" || first.Server != l.Server() {
 			t.Fatalf("a new stream begins with %+v", first)
 		}
 		for _, offset := range []uint64{500, 1 << 40} {

@@ -22,7 +22,8 @@ type LeaseConfig struct {
 	// Fast lets the leader hold a server lock besides, by whose release a
 	// standby sees at once that the leader is dead.
 	Fast bool
-	// Observe is told each change, from the goroutine of Run; nil for nobody.
+	// Observe is told what is seen, by a standby at least every ten seconds,
+	// from the goroutine of Run; nil for nobody.
 	Observe func(LeaseState)
 	Log     *zap.Logger
 }
@@ -147,7 +148,7 @@ func (e *Elector) standBy(ctx context.Context) (checkpoint.Takeover, time.Time, 
 		sleep(ctx, min(e.poll(), max(lease.Left, minPoll)))
 		return checkpoint.Takeover{}, time.Time{}, checkpoint.ErrHeld
 	}
-	if err := e.lock(ctx, min(max(lease.Left, minPoll), e.TTL)); err != nil {
+	if err := e.lock(ctx, min(max(lease.Left, minPoll), maxLockWait)); err != nil {
 		return checkpoint.Takeover{}, time.Time{}, err
 	}
 	return checkpoint.Takeover{}, time.Time{}, checkpoint.ErrHeld // look again, with the lock or without
@@ -226,7 +227,11 @@ func (e *Elector) observe(s LeaseState) {
 	}
 }
 
-const minPoll = 20 * time.Millisecond
+const (
+	minPoll = 20 * time.Millisecond
+	// maxLockWait is how long a standby waits for the lock without a look at the lease.
+	maxLockWait = 10 * time.Second
+)
 
 // poll is how often a standby looks at a lease that no lock watches over.
 func (e *Elector) poll() time.Duration { return max(min(e.TTL/10, time.Second), minPoll) }

@@ -39,6 +39,7 @@ func TestLease(t *testing.T) {
 		{"a database clock set forward leaves one leader that can write", []bool{true, false}, clockForward},
 		{"a successor learns of the old leader's broker", []bool{true}, successorLearns},
 		{"the lease is kept while the lead drains", []bool{true, false}, keptWhileDraining},
+		{"a session that hangs with the lock is ended by the next leader", []bool{true}, hungLockHolder},
 		{"a renewal behind a transaction of the leader's own costs no lease", []bool{true}, renewalBehindOwnTransaction},
 	}
 	for _, kind := range []lab.Kind{lab.MySQL97, lab.MariaDB1011} {
@@ -368,6 +369,32 @@ func keptWhileDraining(b *leaseBench) {
 	close(first.drain)
 	if got := receive(b, "second leads", second.leads, soon).Checkpoint.Position.Offset; got != 4 {
 		b.Errorf("the successor starts at %d", got)
+	}
+}
+
+func hungLockHolder(b *leaseBench) {
+	hung := b.leaseEnd
+	hung.TTL = time.Hour // its server would wait that long for it
+	_, db, err := hung.open(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = db.Close() })
+	conn, err := db.Conn(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.ExecContext(b.Context(), "DO GET_LOCK(?, 0)", b.lockName()); err != nil {
+		b.Fatal(err)
+	}
+	leader := b.stand("leader", b.leaseEnd)
+	receive(b, "it leads", leader.leads, 5*time.Second)
+	if b.value("SELECT locked_on FROM {schema}.lease") == "" {
+		b.Error("the leader does not have the lock")
+	}
+	if err := conn.PingContext(b.Context()); err == nil {
+		b.Error("the session that hangs lives")
 	}
 }
 
