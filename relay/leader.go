@@ -122,7 +122,7 @@ func (l *leader) build(start canal.Start) {
 		l.relay.health.publishing.Store(true)
 	}
 	memory := c.Broker.InFlightBytes * int64(c.Broker.Connections)
-	intake, steps := newQueue[canal.Batch](memory/4), newQueue[step](memory/4)
+	intake, steps := newQueue[canal.Batch](handOver), newQueue[step](handOver)
 	answers := newQueue[rabbit.Outcome](1 << 40) // bounded by what is with the lanes
 	l.writer = newWriter(l.store, l.term.Fence, m, l.log)
 	l.preparer = newPreparer(l.tables, intake, steps)
@@ -143,6 +143,10 @@ func (l *leader) build(start canal.Start) {
 		l.loop.lanes = append(l.loop.lanes, lane)
 	}
 }
+
+// handOver bounds, in bytes, what lies between two goroutines: enough that the
+// giver need not wait for each turn of the taker.
+const handOver = 1 << 20
 
 // opened refuses a stream from another server than the one that the state is on.
 func (l *leader) opened(s canal.Session) error {
