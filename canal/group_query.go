@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -209,25 +208,64 @@ func (s statement) names(name string) bool {
 // defines reports whether a statement of verbDefine may change a table's
 // definition, and whether it may bring it rows that no row event shows.
 func (s statement) defines(t TableName) (shape, rows bool) {
-	words := firstWords(s.text, 4)
-	if words[0] == "TRUNCATE" {
+	words := firstWords(s.text, 6)
+	action, object := words[0], ""
+	for _, w := range words[1:] {
+		switch w {
+		case "OR", "REPLACE", "TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL", "AGGREGATE":
+			continue
+		}
+		object = w
+		break
+	}
+	switch object {
+	case "DATABASE", "SCHEMA":
+		return action == "DROP" && s.names(t.Schema), false
+	case "VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "ALGORITHM", "DEFINER", "SQL":
 		return false, false
 	}
-	if len(words) > 1 && (words[1] == "DATABASE" || words[1] == "SCHEMA") {
-		return words[0] == "DROP" && s.names(t.Schema), false
-	}
-	if !s.names(t.Name) {
+	if action == "TRUNCATE" || !s.names(t.Name) {
 		return false, false
 	}
 	text := bytes.ToUpper(s.text)
 	has := func(word string) bool { return bytes.Contains(text, []byte(word)) }
-	switch words[0] {
-	case "ALTER":
-		rows = has("EXCHANGE") || has("IMPORT")
-	case "CREATE":
-		rows = slices.Contains(words, "TABLE") && has("SELECT") // row by row it would have been START TRANSACTION (MySQL), or without SELECT (MariaDB)
+	if object != "TABLE" {
+		return true, false // CREATE INDEX ... ON, RENAME TABLES, and what is not known
 	}
-	return true, rows
+	switch action {
+	case "ALTER":
+		// Names behind the first are other tables', but for RENAME and EXCHANGE.
+		return s.target(t.Name) || has("RENAME") || has("EXCHANGE"), has("EXCHANGE") || has("IMPORT")
+	case "CREATE":
+		// Row by row it is START TRANSACTION (MySQL), or without SELECT (MariaDB).
+		created := s.target(t.Name)
+		return created, created && has("SELECT")
+	}
+	return true, false
+}
+
+// target reports whether name may be the first name behind TABLE. Its schema is
+// not looked at: the default one is the session's.
+func (s statement) target(name string) bool {
+	_, rest, found := bytes.Cut(bytes.ToUpper(s.text), []byte("TABLE"))
+	if !found {
+		return true
+	}
+	rest = skipComments(rest)
+	for _, word := range []string{"IF", "NOT", "EXISTS"} {
+		if words := firstWords(rest, 1); len(words) > 0 && words[0] == word {
+			rest = skipComments(rest[len(word):])
+		}
+	}
+	// The name ends at what cannot be in it; a quoted one may hold anything.
+	end := bytes.IndexAny(rest, " \t\r\n(/;")
+	if end < 0 || bytes.IndexByte(rest[:end], '`') >= 0 || bytes.IndexByte(rest[:end], '"') >= 0 {
+		end = len(rest)
+		if i := bytes.IndexAny(rest, " \t\r\n("); i >= 0 && bytes.Count(rest[:i], []byte("`"))%2 == 0 && bytes.Count(rest[:i], []byte(`"`))%2 == 0 {
+			end = i
+		}
+	}
+	return statement{text: rest[:end]}.names(name)
 }
 
 // schemas lists the schemas that the statement wrote to, with what triggers

@@ -13,7 +13,7 @@ import (
 var mysqlVariants = []variant{mysqlGTID, mysqlPlain}
 
 func TestRolledBackRowsNeverArrive(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.exec("CREATE TABLE flat (id INT) ENGINE=MyISAM")
 		f.session("BEGIN", "INSERT INTO outbox VALUES (1,'no',NULL)", "ROLLBACK")
@@ -37,7 +37,7 @@ func TestRolledBackRowsNeverArrive(t *testing.T) {
 }
 
 func TestRowsOfANonTransactionalTableArrive(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		f.exec("ALTER TABLE outbox ENGINE=MyISAM")
 		start := f.start()
 		f.insert(1, 2)
@@ -47,7 +47,7 @@ func TestRowsOfANonTransactionalTableArrive(t *testing.T) {
 }
 
 func TestEveryWayOfInsertingManyRowsArrives(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.exec("INSERT INTO other VALUES (1,'a'),(2,'b'),(3,'c')",
 			"INSERT INTO outbox SELECT id, payload, NULL FROM other",
@@ -60,7 +60,7 @@ func TestEveryWayOfInsertingManyRowsArrives(t *testing.T) {
 }
 
 func TestAReplacedRowIsNoMessageAndIsCounted(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		f.insert(1, 2)
 		start := f.start()
 		f.exec("REPLACE INTO outbox VALUES (1,'new',NULL)",
@@ -79,7 +79,7 @@ func TestAReplacedRowIsNoMessageAndIsCounted(t *testing.T) {
 }
 
 func TestATableMadeFromASelectBringsItsRows(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.exec("INSERT INTO other VALUES (1,'a'),(2,'b')", "DROP TABLE outbox",
 			"CREATE TABLE outbox (id BIGINT NOT NULL PRIMARY KEY) AS SELECT id, payload, NULL AS note FROM other")
@@ -97,7 +97,7 @@ func TestATableMadeFromASelectBringsItsRows(t *testing.T) {
 }
 
 func TestXARowsWaitForTheirVerdict(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		xa := func(xid string, id int, end ...string) {
 			f.session(append([]string{"XA START " + xid, fmt.Sprintf("INSERT INTO outbox VALUES (%d,'xa',NULL)", id), "XA END " + xid}, end...)...)
@@ -157,7 +157,7 @@ func TestCompressedTransactionsAreRead(t *testing.T) {
 		mysqlGTID, mysqlPlain,
 		{"MariaDB", lab.MySQLOptions{Kind: lab.MariaDB1011, Compression: true, RowMetadata: "FULL"}},
 	}
-	onEach(t, variants, func(t *testing.T, f *fixture) {
+	onEach(t, variants, func(t *testing.T, f *rig) {
 		start := f.start()
 		long := string(bytes.Repeat([]byte("long text "), 19))
 		var set []string
@@ -189,7 +189,7 @@ func TestCompressedTransactionsAreRead(t *testing.T) {
 }
 
 func TestTaggedAndPlainGTIDsAreKeptApart(t *testing.T) {
-	onEach(t, []variant{mysqlGTID}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID}, func(t *testing.T, f *rig) {
 		start := f.start()
 		for i, next := range []string{"AUTOMATIC:app", "AUTOMATIC", "AUTOMATIC:app", "AUTOMATIC:zoo", "AUTOMATIC"} {
 			f.session("SET gtid_next='"+next+"'", fmt.Sprintf("INSERT INTO outbox VALUES (%d,'x',NULL)", i+1))
@@ -208,7 +208,7 @@ func TestTaggedAndPlainGTIDsAreKeptApart(t *testing.T) {
 }
 
 func TestStatementFormatWritesAreSwept(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		f.exec("CREATE TABLE plain (id INT PRIMARY KEY)",
 			"CREATE TRIGGER announce AFTER INSERT ON plain FOR EACH ROW INSERT INTO outbox VALUES (NEW.id, 'from a trigger', NULL)")
 		for what, statements := range map[string][]string{
@@ -230,7 +230,7 @@ func TestStatementFormatWritesAreSwept(t *testing.T) {
 }
 
 func TestStatementsThatWriteNothingHereAskForNoSweep(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		f.exec("CREATE TABLE flat (id INT) ENGINE=MyISAM")
 		start := f.start()
 		if f.mixes {
@@ -245,7 +245,7 @@ func TestStatementsThatWriteNothingHereAskForNoSweep(t *testing.T) {
 }
 
 func TestAStatementInAnotherSchemaIsNotOurs(t *testing.T) {
-	onEach(t, mysqlVariants, func(t *testing.T, f *fixture) {
+	onEach(t, mysqlVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.exec("CREATE DATABASE "+f.schema+"_far", "CREATE TABLE "+f.schema+"_far.outbox (id INT PRIMARY KEY)")
 		defer f.exec("DROP DATABASE " + f.schema + "_far")
@@ -257,7 +257,7 @@ func TestAStatementInAnotherSchemaIsNotOurs(t *testing.T) {
 }
 
 func TestRowsThatComeByPartitionAreSwept(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		f.exec("DROP TABLE outbox", "CREATE TABLE outbox (id BIGINT NOT NULL PRIMARY KEY, payload TEXT) PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (100), PARTITION high VALUES LESS THAN MAXVALUE)",
 			"CREATE TABLE aside (id BIGINT NOT NULL PRIMARY KEY, payload TEXT)")
 		start := f.start()
@@ -273,7 +273,7 @@ func TestRowsThatComeByPartitionAreSwept(t *testing.T) {
 }
 
 func TestMariaDBDomainsAreKeptApart(t *testing.T) {
-	onEach(t, []variant{mariaFull, mariaDefault}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mariaFull, mariaDefault}, func(t *testing.T, f *rig) {
 		start := f.start()
 		for i := 1; i <= 6; i++ {
 			f.session(fmt.Sprintf("SET SESSION gtid_domain_id=%d", i%3), fmt.Sprintf("INSERT INTO outbox VALUES (%d,'x',NULL)", i))

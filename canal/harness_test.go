@@ -37,19 +37,19 @@ var (
 
 // onEach runs a test on a clean database of each kind of server, with the
 // outbox table in it.
-func onEach(t *testing.T, variants []variant, test func(t *testing.T, f *fixture)) {
+func onEach(t *testing.T, variants []variant, test func(t *testing.T, f *rig)) {
 	t.Helper()
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
-			f := newFixture(t, labtest.MySQL(t, v.opts))
+			f := newRig(t, labtest.MySQL(t, v.opts))
 			f.mixes = !v.opts.GTID
 			test(t, f)
 		})
 	}
 }
 
-// fixture is a database with an outbox table, and sources that read it.
-type fixture struct {
+// rig is a database with an outbox table, and sources that read it.
+type rig struct {
 	*testing.T
 	srv    *lab.MySQLServer
 	schema string
@@ -58,18 +58,18 @@ type fixture struct {
 	mixes  bool // the server lets a transaction change tables of both kinds
 }
 
-const outboxTable = "CREATE TABLE outbox (id BIGINT NOT NULL PRIMARY KEY, payload VARCHAR(200), note VARCHAR(200)) ENGINE=InnoDB"
+const createOutbox = "CREATE TABLE outbox (id BIGINT NOT NULL PRIMARY KEY, payload VARCHAR(200), note VARCHAR(200)) ENGINE=InnoDB"
 
-func newFixture(t *testing.T, srv *lab.MySQLServer) *fixture {
+func newRig(t *testing.T, srv *lab.MySQLServer) *rig {
 	t.Helper()
-	f := &fixture{T: t, srv: srv}
+	f := &rig{T: t, srv: srv}
 	f.schema, f.db = labtest.DB(t, srv)
 	f.outbox = TableName{f.schema, "outbox"}
-	f.exec(outboxTable, "CREATE TABLE other (id BIGINT NOT NULL PRIMARY KEY, payload VARCHAR(200)) ENGINE=InnoDB")
+	f.exec(createOutbox, "CREATE TABLE other (id BIGINT NOT NULL PRIMARY KEY, payload VARCHAR(200)) ENGINE=InnoDB")
 	return f
 }
 
-func (f *fixture) exec(statements ...string) {
+func (f *rig) exec(statements ...string) {
 	f.Helper()
 	for _, s := range statements {
 		if _, err := f.db.ExecContext(f.Context(), s); err != nil {
@@ -79,7 +79,7 @@ func (f *fixture) exec(statements ...string) {
 }
 
 // session runs statements on one connection.
-func (f *fixture) session(statements ...string) {
+func (f *rig) session(statements ...string) {
 	f.Helper()
 	conn, err := f.db.Conn(f.Context())
 	if err != nil {
@@ -94,7 +94,7 @@ func (f *fixture) session(statements ...string) {
 	}
 }
 
-func (f *fixture) insert(first, last int) {
+func (f *rig) insert(first, last int) {
 	f.Helper()
 	for id := first; id <= last; id++ {
 		f.exec(fmt.Sprintf("INSERT INTO outbox VALUES (%d, 'payload %d', NULL)", id, id))
@@ -102,7 +102,7 @@ func (f *fixture) insert(first, last int) {
 }
 
 // here is the server's current position.
-func (f *fixture) here() checkpoint.Position {
+func (f *rig) here() checkpoint.Position {
 	f.Helper()
 	p, err := CurrentPosition(f.Context(), f.db)
 	if err != nil {
@@ -112,7 +112,7 @@ func (f *fixture) here() checkpoint.Position {
 }
 
 // start is a place to begin at: the current position and shape.
-func (f *fixture) start() Start {
+func (f *rig) start() Start {
 	f.Helper()
 	shape, err := LoadShape(f.Context(), f.db, f.outbox)
 	if err != nil {
@@ -121,7 +121,7 @@ func (f *fixture) start() Start {
 	return Start{Position: f.here(), Shapes: Shapes{f.outbox: shape}}
 }
 
-func (f *fixture) options() Options {
+func (f *rig) options() Options {
 	return Options{
 		Address:  f.srv.Addr(),
 		User:     f.srv.RootUser(),
@@ -132,7 +132,7 @@ func (f *fixture) options() Options {
 	}
 }
 
-func (f *fixture) source(change ...func(*Options)) *Source {
+func (f *rig) source(change ...func(*Options)) *Source {
 	o := f.options()
 	for _, c := range change {
 		c(&o)
@@ -143,7 +143,7 @@ func (f *fixture) source(change ...func(*Options)) *Source {
 var errEnough = errors.New("read far enough")
 
 // read streams from start up to the server's current position.
-func (f *fixture) read(s *Source, start Start) []Batch {
+func (f *rig) read(s *Source, start Start) []Batch {
 	f.Helper()
 	batches, err := f.tryRead(s, start)
 	if !errors.Is(err, errEnough) {
@@ -153,7 +153,7 @@ func (f *fixture) read(s *Source, start Start) []Batch {
 }
 
 // tryRead is read that also returns why the stream ended.
-func (f *fixture) tryRead(s *Source, start Start) (batches []Batch, err error) {
+func (f *rig) tryRead(s *Source, start Start) (batches []Batch, err error) {
 	f.Helper()
 	end := f.here()
 	ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
@@ -176,7 +176,7 @@ func (f *fixture) tryRead(s *Source, start Start) (batches []Batch, err error) {
 }
 
 // refusal streams from start and returns why that failed.
-func (f *fixture) refusal(s *Source, start Start) error {
+func (f *rig) refusal(s *Source, start Start) error {
 	f.Helper()
 	end := f.here()
 	ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)

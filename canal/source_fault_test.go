@@ -18,7 +18,7 @@ type following struct {
 	stop    context.CancelFunc
 }
 
-func (f *fixture) follow(s *Source, start Start) *following {
+func (f *rig) follow(s *Source, start Start) *following {
 	ctx, cancel := context.WithCancel(f.Context())
 	g := &following{batches: make(chan Batch), ended: make(chan error, 1), stop: cancel}
 	go func() {
@@ -69,7 +69,7 @@ func (g *following) end(t *testing.T, within time.Duration) error {
 	}
 }
 
-func (f *fixture) proxy() *lab.Proxy {
+func (f *rig) proxy() *lab.Proxy {
 	f.Helper()
 	p, err := lab.StartProxy(f.srv.Addr())
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *cutting) Read(b []byte) (int, error) {
 }
 
 func TestAConnectionThatIsCutAnywhereLosesAndDoublesNothing(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mysqlPlain, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mysqlPlain, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		for i := range 5 {
 			f.session("BEGIN", fmt.Sprintf("INSERT INTO outbox VALUES (%d,'x',NULL),(%d,'x',NULL)", 4*i+1, 4*i+2), "INSERT INTO other VALUES ("+fmt.Sprint(i)+",'y')",
@@ -132,7 +132,7 @@ func TestAConnectionThatIsCutAnywhereLosesAndDoublesNothing(t *testing.T) {
 }
 
 func TestAKilledDumpIsAnErrorAndTheStreamGoesOnFromItsLastMark(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		session := make(chan Session, 1)
 		s := f.source(func(o *Options) { o.Opened = func(s Session) error { session <- s; return nil } })
@@ -151,7 +151,7 @@ func TestAKilledDumpIsAnErrorAndTheStreamGoesOnFromItsLastMark(t *testing.T) {
 }
 
 func TestAStreamEndsAtOnceWhenItsContextDoes(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		g := f.follow(f.source(), f.start())
 		f.insert(1, 1)
 		g.awaitRow(t, "1")
@@ -168,7 +168,7 @@ func TestAServerThatNeverGreetsHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	onEach(t, []variant{mysqlGTID}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID}, func(t *testing.T, f *rig) {
 		g := f.follow(f.source(func(o *Options) { o.Address = silent.Addr().String() }), f.start())
 		conn, err := silent.Accept()
 		if err != nil {
@@ -183,7 +183,7 @@ func TestAServerThatNeverGreetsHoldsNobodyUp(t *testing.T) {
 }
 
 func TestADeadPeerIsSeenInTime(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		p := f.proxy()
 		s := f.source(func(o *Options) { o.Address = p.Addr() })
 		s.heartbeat, s.silence = 200*time.Millisecond, 900*time.Millisecond
@@ -207,7 +207,7 @@ func TestADeadPeerIsSeenInTime(t *testing.T) {
 }
 
 func TestAReaderThatWaitsForALongTimeIsNotThrownOut(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		s := f.source()
 		s.heartbeat, s.silence = 100*time.Millisecond, 400*time.Millisecond
@@ -229,7 +229,7 @@ func TestAServerRestartIsRidden(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer srv.Close()
-			f := newFixture(t, srv)
+			f := newRig(t, srv)
 			start := f.start()
 			g := f.follow(f.source(), start)
 			f.insert(1, 2)

@@ -12,7 +12,7 @@ import (
 )
 
 // own runs a test on servers that it may spoil.
-func onOwn(t *testing.T, variants []variant, test func(t *testing.T, f *fixture)) {
+func onOwn(t *testing.T, variants []variant, test func(t *testing.T, f *rig)) {
 	t.Helper()
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -22,7 +22,7 @@ func onOwn(t *testing.T, variants []variant, test func(t *testing.T, f *fixture)
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { srv.Close() })
-			test(t, newFixture(t, srv))
+			test(t, newRig(t, srv))
 		})
 	}
 }
@@ -43,7 +43,7 @@ func wantGap(t *testing.T, err error, kinds ...GapKind) {
 }
 
 func TestAPurgedPositionIsAGap(t *testing.T) {
-	onOwn(t, allVariants, func(t *testing.T, f *fixture) {
+	onOwn(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		f.exec("FLUSH BINARY LOGS")
@@ -55,7 +55,7 @@ func TestAPurgedPositionIsAGap(t *testing.T) {
 }
 
 func TestAPurgedFileIsNoGapIfNothingThatFollowsIsMissing(t *testing.T) {
-	onOwn(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onOwn(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		f.insert(1, 1)
 		start := f.start()
 		f.exec("FLUSH BINARY LOGS")
@@ -66,7 +66,7 @@ func TestAPurgedFileIsNoGapIfNothingThatFollowsIsMissing(t *testing.T) {
 }
 
 func TestAPositionAheadOfTheServerIsAGap(t *testing.T) {
-	onOwn(t, allVariants, func(t *testing.T, f *fixture) {
+	onOwn(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		later := f.here()
@@ -100,7 +100,7 @@ func bump(p *checkpoint.Position) {
 }
 
 func TestAServerThatWasResetIsAnotherHistory(t *testing.T) {
-	onOwn(t, allVariants, func(t *testing.T, f *fixture) {
+	onOwn(t, allVariants, func(t *testing.T, f *rig) {
 		f.insert(1, 2)
 		start := f.start()
 		// Seconds tell files apart, and this one may be made in the same one as
@@ -123,7 +123,7 @@ func TestAServerThatWasResetIsAnotherHistory(t *testing.T) {
 }
 
 // firstPosition is the start of the server's oldest file.
-func firstPosition(f *fixture) checkpoint.Position {
+func firstPosition(f *rig) checkpoint.Position {
 	f.Helper()
 	s, err := Inspect(f.Context(), f.db)
 	if err != nil {
@@ -133,14 +133,14 @@ func firstPosition(f *fixture) checkpoint.Position {
 }
 
 // created is the creation stamp of the server's last file.
-func (f *fixture) created() uint32 {
+func (f *rig) created() uint32 {
 	f.Helper()
 	all := f.read(f.source(), Start{Position: firstPosition(f)})
 	return all[len(all)-1].End.Created
 }
 
 func TestAnotherServerIsAGap(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		start.Position.Server = "0f0e0d0c-0b0a-0908-0706-050403020100"
@@ -159,7 +159,7 @@ func TestAnotherServerIsAGap(t *testing.T) {
 }
 
 func TestAPositionOfTheOtherFlavorIsAGap(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		p := checkpoint.Position{Flavor: checkpoint.MariaDB, Server: start.Position.Server, File: start.Position.File, Offset: 4}
@@ -172,7 +172,7 @@ func TestAPositionOfTheOtherFlavorIsAGap(t *testing.T) {
 }
 
 func TestAPositionInsideAnEventIsAGap(t *testing.T) {
-	onEach(t, []variant{mysqlPlain}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlPlain}, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 3)
 		start.Position.Offset += 5
@@ -182,7 +182,7 @@ func TestAPositionInsideAnEventIsAGap(t *testing.T) {
 }
 
 func TestAPositionWithoutGTIDsIsContinuedByFile(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		start.Position.GTIDs = checkpoint.GTIDSet{}
 		f.insert(1, 3)
@@ -197,7 +197,7 @@ func TestAPositionWithoutGTIDsIsContinuedByFile(t *testing.T) {
 }
 
 func TestARefusedAccountIsToldApart(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		wrong := f.source(func(o *Options) { o.Password = func() (string, error) { return "not it", nil } })
@@ -234,7 +234,7 @@ func TestARefusedAccountIsToldApart(t *testing.T) {
 func TestAServerWithoutBinlogIsToldApart(t *testing.T) {
 	off := mysqlPlain
 	off.opts.Args = append([]string{"--skip-log-bin"}, off.opts.Args...)
-	onOwn(t, []variant{off}, func(t *testing.T, f *fixture) {
+	onOwn(t, []variant{off}, func(t *testing.T, f *rig) {
 		s, err := Inspect(t.Context(), f.db)
 		if err != nil || s.Binlog {
 			t.Fatalf("inspected %+v, %v", s, err)
@@ -250,7 +250,7 @@ func TestAServerWithoutBinlogIsToldApart(t *testing.T) {
 func TestTLSIsUsedAsAsked(t *testing.T) {
 	secure := mysqlGTID
 	secure.opts.TLS = true
-	onOwn(t, []variant{secure, {"MariaDB with TLS", lab.MySQLOptions{Kind: lab.MariaDB1011, TLS: true, Args: []string{ownTemporaries}}}}, func(t *testing.T, f *fixture) {
+	onOwn(t, []variant{secure, {"MariaDB with TLS", lab.MySQLOptions{Kind: lab.MariaDB1011, TLS: true, Args: []string{ownTemporaries}}}}, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		p := f.proxy()
@@ -274,7 +274,7 @@ func TestTLSIsUsedAsAsked(t *testing.T) {
 		}
 	})
 	bare := variant{"MariaDB without TLS", lab.MySQLOptions{Kind: lab.MariaDB1011, Args: []string{ownTemporaries, "--skip-ssl"}}}
-	onOwn(t, []variant{bare}, func(t *testing.T, f *fixture) {
+	onOwn(t, []variant{bare}, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		if err := f.refusal(f.source(func(o *Options) { o.TLSMode = TLSRequired }), start); !errors.Is(err, ErrTLS) {
@@ -285,7 +285,7 @@ func TestTLSIsUsedAsAsked(t *testing.T) {
 }
 
 func TestASocketIsReached(t *testing.T) {
-	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *fixture) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 1)
 		wantIDs(t, f.read(f.source(func(o *Options) { o.Address = f.srv.Socket() }), start), "1")
@@ -293,7 +293,7 @@ func TestASocketIsReached(t *testing.T) {
 }
 
 func TestInspectTellsWhatTheServerHas(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		g := f.follow(f.source(func(o *Options) { o.ServerID = 4242 }), f.start())
 		f.insert(1, 1)
 		g.awaitRow(t, "1")

@@ -10,7 +10,7 @@ import (
 func TestMain(m *testing.M) { labtest.Main(m) }
 
 func TestCommittedRowsArriveInCommitOrderWithTheEndOfTheirGroup(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		f.insert(1, 3)
 		f.exec("INSERT INTO other VALUES (1, 'foreign')", "INSERT INTO outbox VALUES (4,'a',NULL),(5,'b','c')")
@@ -31,7 +31,7 @@ func TestCommittedRowsArriveInCommitOrderWithTheEndOfTheirGroup(t *testing.T) {
 }
 
 func TestEachMarkIsAPlaceToBeginAt(t *testing.T) {
-	onEach(t, allVariants, func(t *testing.T, f *fixture) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		start := f.start()
 		for i := 1; i <= 6; i++ {
 			f.session("BEGIN", fmt.Sprintf("INSERT INTO outbox VALUES (%d,'x',NULL)", 2*i-1), "INSERT INTO other VALUES ("+fmt.Sprint(i)+",'y')",
