@@ -20,6 +20,8 @@ type host struct {
 	guard *guard // nil for a foreign server
 	ports []*port
 	proc  *process // nil while it is down
+
+	closed bool
 }
 
 // newHost makes the folder (in TOWPATH_LAB_DIR or the temporary folder), takes
@@ -70,6 +72,8 @@ func (h *host) stopped() error {
 	switch {
 	case h.guard == nil:
 		return fmt.Errorf("%s: %w", h.kind, ErrForeign)
+	case h.closed:
+		return fmt.Errorf("%s is closed", h.kind)
 	case h.proc != nil:
 		return fmt.Errorf("%s is running already", h.kind)
 	}
@@ -121,18 +125,22 @@ func (h *host) Stop(ctx context.Context) error {
 }
 
 // Pause stops the server's processes as they stand (SIGSTOP): connections stay
-// open and nothing answers.
-func (h *host) Pause() error { return h.signal(syscall.SIGSTOP) }
-
-// Resume lets a paused server go on.
-func (h *host) Resume() error { return h.signal(syscall.SIGCONT) }
-
-func (h *host) signal(sig syscall.Signal) error {
+// open and nothing answers. All its threads have stopped when this returns.
+func (h *host) Pause() error {
 	p, err := h.running()
 	if err != nil {
 		return err
 	}
-	return p.signal(sig)
+	return p.pause()
+}
+
+// Resume lets a paused server go on.
+func (h *host) Resume() error {
+	p, err := h.running()
+	if err != nil {
+		return err
+	}
+	return p.signal(syscall.SIGCONT)
 }
 
 // Log is the end of what the server printed.
@@ -142,6 +150,10 @@ func (h *host) logFile() string { return filepath.Join(h.dir, "log") }
 
 // close kills what runs, removes the folder and gives the ports back.
 func (h *host) close() error {
+	if h.closed {
+		return nil
+	}
+	h.closed = true
 	if h.proc != nil {
 		h.proc.kill()
 		h.proc = nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/towpath/towpath/deploy/lab"
+	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
 // processesOf returns the processes whose command line or environment names dir.
@@ -47,41 +48,35 @@ func expectNothingLeft(t *testing.T, dir string) {
 	}
 }
 
-func TestClosedServersLeaveNeitherProcessNorFolder(t *testing.T) {
-	for _, kind := range lab.Kinds() {
+func TestAClosedServerLeavesNeitherProcessNorFolder(t *testing.T) {
+	for _, kind := range databases {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := startAny(t, kind)
-			if len(processesOf(s.Dir())) == 0 {
-				t.Fatal("the test cannot see the server's processes")
+			s := labtest.OwnMySQL(t, lab.MySQLOptions{Kind: kind})
+			closeAndLook(t, s)
+			if err := s.Start(t.Context()); err == nil {
+				t.Error("a closed server started")
 			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			expectNothingLeft(t, s.Dir())
 		})
 	}
+	t.Run(string(lab.Rabbit310), func(t *testing.T) {
+		t.Parallel()
+		closeAndLook(t, labtest.OwnRabbit(t, lab.RabbitOptions{Kind: lab.Rabbit310}))
+	})
 }
 
-type anyServer interface {
+func closeAndLook(t *testing.T, s interface {
 	Dir() string
 	Close() error
-}
-
-func startAny(t *testing.T, kind lab.Kind) anyServer {
+}) {
 	t.Helper()
-	if kind.IsRabbit() {
-		s, err := lab.StartRabbit(t.Context(), lab.RabbitOptions{Kind: kind})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+	if len(processesOf(s.Dir())) == 0 {
+		t.Fatal("the test cannot see the server's processes")
 	}
-	s, err := lab.StartMySQL(t.Context(), lab.MySQLOptions{Kind: kind})
-	if err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	expectNothingLeft(t, s.Dir())
 }
 
 func TestServersDieWithAProcessThatIsKilled(t *testing.T) {

@@ -178,24 +178,23 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 
 func TestAForeignDatabaseIsUsedAndNotControlled(t *testing.T) {
 	s := labtest.MySQL(t, lab.MySQLOptions{Kind: lab.MariaDB1011})
-	t.Setenv(lab.MariaDB1011.Env(), s.RootUser()+":"+s.RootPassword()+"@"+s.Addr())
-	foreign := labtest.OwnMySQL(t, lab.MySQLOptions{Kind: lab.MariaDB1011})
-	if foreign.Addr() != s.Addr() {
-		t.Fatalf("address %s, want %s", foreign.Addr(), s.Addr())
-	}
-	labtest.DB(t, foreign)
-	for verb, do := range map[string]func() error{
-		"kill": foreign.Kill, "pause": foreign.Pause, "resume": foreign.Resume,
-		"stop":  func() error { return foreign.Stop(t.Context()) },
-		"start": func() error { return foreign.Start(t.Context()) },
-	} {
-		if err := do(); !errors.Is(err, lab.ErrForeign) {
-			t.Errorf("%s: %v, want a refusal", verb, err)
+	t.Run("while it is open", func(t *testing.T) {
+		t.Setenv(lab.MariaDB1011.Env(), s.RootUser()+":"+s.RootPassword()+"@"+s.Addr())
+		foreign := labtest.OwnMySQL(t, lab.MySQLOptions{Kind: lab.MariaDB1011})
+		if foreign.Addr() != s.Addr() {
+			t.Fatalf("address %s, want %s", foreign.Addr(), s.Addr())
 		}
-	}
-	if err := foreign.Close(); err != nil {
-		t.Error(err)
-	}
+		labtest.DB(t, foreign)
+		for verb, do := range map[string]func() error{
+			"kill": foreign.Kill, "pause": foreign.Pause, "resume": foreign.Resume,
+			"stop":  func() error { return foreign.Stop(t.Context()) },
+			"start": func() error { return foreign.Start(t.Context()) },
+		} {
+			if err := do(); !errors.Is(err, lab.ErrForeign) {
+				t.Errorf("%s: %v, want a refusal", verb, err)
+			}
+		}
+	})
 	if err := s.RootDB().PingContext(t.Context()); err != nil {
 		t.Errorf("the foreign server is gone after Close: %v", err)
 	}

@@ -47,9 +47,22 @@ func (p *process) signal(sig syscall.Signal) error {
 }
 
 // exited tells whether the process ended, without taking its exit status.
-func (p *process) exited() bool {
+func (p *process) exited() bool { return p.reports(unix.WEXITED) }
+
+// pause stops the process group and returns when the leader's last thread stands still.
+func (p *process) pause() error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	return poll(ctx, func() (bool, error) { return p.reports(unix.WSTOPPED | unix.WEXITED), nil })
+}
+
+// reports tells whether the kernel has such a change of state to report, and leaves it there.
+func (p *process) reports(change int) bool {
 	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, p.pid(), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	err := unix.Waitid(unix.P_PID, p.pid(), &info, change|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err != nil || info.Signo != 0
 }
 

@@ -134,9 +134,13 @@ func (s *RabbitServer) awaitLeaders(ctx context.Context) error {
 	defer cancel()
 	var leaderless string
 	err := poll(ctx, func() (bool, error) {
-		var err error
-		leaderless, err = s.Eval(ctx, `[Name || Q <- rabbit_amqqueue:list(), {Name, _} <- [amqqueue:get_pid(Q)], ra_leaderboard:lookup_leader(Name) =:= undefined].`)
-		return leaderless == "[]", err
+		names, err := s.Eval(ctx, `[Name || Q <- rabbit_amqqueue:list(), {Name, _} <- [amqqueue:get_pid(Q)], ra_leaderboard:lookup_leader(Name) =:= undefined].`)
+		if err == nil {
+			leaderless = names
+		} else if ctx.Err() == nil {
+			return false, err
+		}
+		return leaderless == "[]", nil
 	})
 	if err != nil {
 		return fmt.Errorf("quorum queues without a leader: %s (the broker forgets one that was declared moments before a Kill: see SaveQueues): %w", leaderless, err)

@@ -100,7 +100,7 @@ func (s *RabbitServer) KillQueue(ctx context.Context, v Vhost, queue string) err
 }
 
 // SaveQueues makes the broker write down which quorum queues it has. It does so
-// by itself within a second of a declare, and what a queue confirmed before that
+// by itself a second or two after a declare, and what a queue confirmed before that
 // is lost with a crash: a test that declares and then kills calls this between.
 func (s *RabbitServer) SaveQueues(ctx context.Context) error {
 	_, err := s.Eval(ctx, `[ok = dets:sync(Table) || Table <- dets:all()], ok.`)
