@@ -57,6 +57,7 @@ type Elector struct {
 	session *checkpoint.LeaseSession // nil: to be opened
 	locked  bool                     // session holds the lock
 	refused bool                     // session was refused the lock: not asked again
+	grace   time.Time                // until when a free lock proves nothing, see standBy
 	seen    checkpoint.Lease         // the lease as it was when it last changed
 	seenAt  time.Time                // when that was seen first
 	state   LeaseState               // as told to Observe
@@ -112,6 +113,7 @@ func (e *Elector) runStandby(ctx context.Context) (checkpoint.Takeover, time.Tim
 		if !errors.Is(err, checkpoint.ErrHeld) {
 			if !checkpoint.Answered(err) {
 				e.closeSession()
+				e.grace = time.Now().Add(e.TTL / 3)
 			}
 			e.observe(LeaseState{Err: err})
 			if !sleep(ctx, e.poll()) {
@@ -143,8 +145,10 @@ func (e *Elector) standBy(ctx context.Context) (checkpoint.Takeover, time.Time, 
 		}
 	}
 	e.observe(LeaseState{Term: lease.Term, Leader: lease.Holder, Left: lease.Left})
-	// The lock counts only on the server that the leader took it on.
-	if !e.Fast || e.refused || lease.LockedOn != e.session.Server() {
+	// The lock counts only on the server that the leader took it on. After a
+	// restart of that server all locks are free; a leader gets the time to take
+	// its own again, else each restart would move the leadership.
+	if !e.Fast || e.refused || time.Now().Before(e.grace) || lease.LockedOn != e.session.Server() {
 		sleep(ctx, min(e.poll(), max(lease.Left, minPoll)))
 		return checkpoint.Takeover{}, time.Time{}, checkpoint.ErrHeld
 	}

@@ -61,6 +61,55 @@ func TestLease(t *testing.T) {
 	}
 }
 
+func TestARestartOfTheDatabaseMovesNoLeadership(t *testing.T) {
+	for _, kind := range []lab.Kind{lab.MySQL97, lab.MariaDB1011} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			server := labtest.OwnMySQL(t, lab.MySQLOptions{Kind: kind, GTID: true})
+			b := newLeaseBench(t, server, true)
+			b.TTL = 15 * time.Second // the restart is well inside it
+			proxy, end := b.proxied()
+			leader := b.stand("leader", end)
+			term := receive(b, "it leads", leader.leads, 5*time.Second)
+			standby := b.stand("standby", b.leaseEnd)
+			b.waitsForLock(1)
+			proxy.Set(lab.BlackHole) // so that the standby is back first, and finds the lock free
+			if err := server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			receiveState(b, standby, "notices", func(s LeaseState) bool { return s.Err != nil })
+			if err := server.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.standsBy(standby, "leader")
+			proxy.Set(lab.Fault{})
+			proxy.Cut()
+			b.waitsForLock(1) // so the leader has it
+			if err := term.Prove(t.Context()); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-standby.leads:
+				t.Error("the standby took over")
+			default:
+			}
+		})
+	}
+}
+
+// proxied is a way to the server that can be cut.
+func (b *leaseBench) proxied() (*lab.Proxy, leaseEnd) {
+	b.Helper()
+	proxy, err := lab.StartProxy(b.Address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = proxy.Close() })
+	end := b.leaseEnd
+	end.Address = proxy.Addr()
+	return proxy, end
+}
+
 func oneLeads(b *leaseBench) {
 	var all []*candidate
 	leads := make(chan *candidate, 16)
@@ -221,13 +270,7 @@ func (b *leaseBench) stopAndFollow(where string) {
 }
 
 func cutLeader(b *leaseBench) {
-	proxy, err := lab.StartProxy(b.Address)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = proxy.Close() })
-	end := b.leaseEnd
-	end.Address = proxy.Addr()
+	proxy, end := b.proxied()
 	leader := b.stand("leader", end)
 	old := receive(b, "it leads", leader.leads, 5*time.Second)
 	standby := b.stand("standby", b.leaseEnd)
@@ -243,6 +286,7 @@ func cutLeader(b *leaseBench) {
 	}
 	proxy.Set(lab.Fault{})
 	proxy.Cut()
+	var err error
 	for i := 0; i < 10 && !errors.Is(err, checkpoint.ErrFenced); i++ { // its dead sessions fail first
 		err = save(b.Context(), leader.store, old.Fence, 666)
 	}
