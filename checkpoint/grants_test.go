@@ -56,7 +56,7 @@ func TestGrantsSufficeForTheStateTablesAndTheLease(t *testing.T) {
 				}
 			}
 			return errors.Join(tx.SavePosition(ctx, position(t, 4)), tx.SavePosition(ctx, position(t, 5)),
-				tx.CoverTable(ctx, CoveredTable{Schema: "s", Name: "n", Shape: json.RawMessage("1")}), tx.UncoverTable(ctx, "s", "n"),
+				tx.CoverTable(ctx, "s", "n", json.RawMessage("1")), tx.UncoverTable(ctx, "s", "n"),
 				tx.Park(ctx, Parked{Schema: "s", Name: "n", Key: []byte("k")}))
 		})
 		if err != nil {

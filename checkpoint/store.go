@@ -136,14 +136,24 @@ func (t *Tx) SavePosition(ctx context.Context, p Position) error {
 	return nil
 }
 
-// CoverTable records that the position covers a table, or what goes with one
-// that it covers already.
-func (t *Tx) CoverTable(ctx context.Context, c CoveredTable) error {
-	_, err := t.Exec(ctx, t.store.sql(`INSERT INTO {schema}.checkpoint_table (stream, schema_name, table_name, added_at, shape, sweep)
-		VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?, ?) ON DUPLICATE KEY UPDATE shape=VALUES(shape), sweep=VALUES(sweep)`),
-		t.fence.Stream, c.Schema, c.Name, jsonOrNull(c.Shape), jsonOrNull(c.Sweep))
+// CoverTable records that the position covers a table, and the table's shape
+// there, nil when it is not known.
+func (t *Tx) CoverTable(ctx context.Context, schema, name string, shape json.RawMessage) error {
+	return t.saveTable(ctx, "shape", schema, name, shape)
+}
+
+// SaveSweep records a sweep of a table and its cursor, nil for none. The shape
+// is left as it is.
+func (t *Tx) SaveSweep(ctx context.Context, schema, name string, sweep json.RawMessage) error {
+	return t.saveTable(ctx, "sweep", schema, name, sweep)
+}
+
+func (t *Tx) saveTable(ctx context.Context, column, schema, name string, value json.RawMessage) error {
+	_, err := t.Exec(ctx, t.store.sql(fmt.Sprintf(`INSERT INTO {schema}.checkpoint_table (stream, schema_name, table_name, added_at, %[1]s)
+		VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?) ON DUPLICATE KEY UPDATE %[1]s=VALUES(%[1]s)`, column)),
+		t.fence.Stream, schema, name, jsonOrNull(value))
 	if err != nil {
-		return fmt.Errorf("save table %s.%s of the checkpoint: %w", c.Schema, c.Name, err)
+		return fmt.Errorf("save table %s.%s of the checkpoint: %w", schema, name, err)
 	}
 	return nil
 }

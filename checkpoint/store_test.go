@@ -113,9 +113,10 @@ func TestWhatWasSavedIsWhatTheNextLeaderStartsFrom(t *testing.T) {
 		for _, offset := range []uint64{500, 1 << 40} {
 			err := s.Fenced(t.Context(), first.Fence, func(ctx context.Context, tx *Tx) error {
 				return errors.Join(tx.SavePosition(ctx, position(t, offset)),
-					tx.CoverTable(ctx, CoveredTable{Schema: "shop", Name: "b", Shape: json.RawMessage(`{"v": 1}`), Sweep: json.RawMessage(`"é😀"`)}),
-					tx.CoverTable(ctx, CoveredTable{Schema: "shop", Name: "a"}),
-					tx.CoverTable(ctx, CoveredTable{Schema: "shop", Name: "gone"}),
+					tx.SaveSweep(ctx, "shop", "b", json.RawMessage(`"é😀"`)),
+					tx.CoverTable(ctx, "shop", "b", json.RawMessage(`{"v": 1}`)), // leaves the sweep alone
+					tx.CoverTable(ctx, "shop", "a", nil),
+					tx.CoverTable(ctx, "shop", "gone", nil),
 					tx.UncoverTable(ctx, "shop", "gone"))
 			})
 			if err != nil {

@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 )
 
@@ -81,4 +83,17 @@ func (s *Store) EachPrepared(ctx context.Context, stream string, xid []byte, do 
 		return chunks, fmt.Errorf("read a prepared transaction: %w", err)
 	}
 	return chunks, nil
+}
+
+// PreparedChunk reads one chunk of an XA transaction; false when there is none.
+// Unlike EachPrepared it leaves no result open while the caller waits.
+func (s *Store) PreparedChunk(ctx context.Context, stream string, xid []byte, chunk int) (rows []byte, found bool, err error) {
+	err = s.db.QueryRowContext(ctx, s.sql("SELECT row_data FROM {schema}.xa WHERE stream=? AND xid=? AND chunk=?"), stream, xid, chunk).Scan(&rows)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read a prepared transaction: %w", err)
+	}
+	return rows, true, nil
 }

@@ -57,9 +57,36 @@ type header struct {
 // keyColumn is a column of what finds a row again by SQL: the primary key, or
 // the id's column in a table without one.
 type keyColumn struct {
-	name   string
-	index  int
-	binary bool
+	name    string
+	index   int
+	kind    string // its type
+	binary  bool
+	integer bool
+}
+
+// operand is the column's side of a comparison in which the server compares
+// exactly: a number that stands as text would be compared as a DOUBLE.
+func (k keyColumn) operand() string {
+	if k.kind == "decimal" {
+		return "CAST(? AS DECIMAL(65,30))"
+	}
+	return "?"
+}
+
+// argument is a value of the column for operand.
+func (k keyColumn) argument(value string) any {
+	if k.integer {
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			return n
+		}
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			return n
+		}
+	}
+	if k.binary {
+		return []byte(value)
+	}
+	return value
 }
 
 // filter is one entry of where.
@@ -146,7 +173,8 @@ func (m *mapping) compileRowKey(c *configs.Table) error {
 		columns = []int{i}
 	}
 	for _, i := range columns {
-		m.rowKey = append(m.rowKey, keyColumn{m.shape.Columns[i].Name, i, m.shape.Columns[i].Binary})
+		c := m.shape.Columns[i]
+		m.rowKey = append(m.rowKey, keyColumn{name: c.Name, index: i, kind: c.Type, binary: c.Binary, integer: c.Integer})
 	}
 	return nil
 }
@@ -381,11 +409,7 @@ func (m *mapping) keyValues(ref string) []any {
 		n, size := uvarint(rest)
 		value := rest[size : size+int(n)]
 		rest = rest[size+int(n):]
-		if k.binary {
-			values = append(values, []byte(value))
-		} else {
-			values = append(values, value)
-		}
+		values = append(values, k.argument(value))
 	}
 	return values
 }

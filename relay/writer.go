@@ -124,7 +124,7 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 			}
 		}
 		for _, c := range j.covers {
-			if err := tx.CoverTable(ctx, c); err != nil {
+			if err := tx.CoverTable(ctx, c.Schema, c.Name, c.Shape); err != nil {
 				return err
 			}
 		}

@@ -170,9 +170,13 @@ func (g writeGroup) keyList() string {
 
 // where finds n rows by key.
 func (g writeGroup) where(n int) string {
-	key, tuple := g.keyList(), "?"
-	if len(g.mapping.rowKey) > 1 {
-		key, tuple = "("+key+")", "("+strings.Repeat("?, ", len(g.mapping.rowKey)-1)+"?)"
+	var operands []string
+	for _, k := range g.mapping.rowKey {
+		operands = append(operands, k.operand())
+	}
+	key, tuple := g.keyList(), strings.Join(operands, ", ")
+	if len(operands) > 1 {
+		key, tuple = "("+key+")", "("+tuple+")"
 	}
 	return fmt.Sprintf("%s IN (%s%s)", key, strings.Repeat(tuple+", ", n-1), tuple)
 }
