@@ -175,13 +175,13 @@ func (b Broker) secure(ctx context.Context, raw net.Conn, uri amqp.URI) (_ net.C
 func explain(err error, user, vhost string) error {
 	switch {
 	case errors.Is(err, amqp.ErrCredentials):
-		return fmt.Errorf("login as %q was refused, or the broker went away meanwhile: check user and password: %w", user, err)
+		return fmt.Errorf("login as %q was refused, or the broker went away meanwhile: check user and password", user)
 	case errors.Is(err, amqp.ErrVhost):
-		return fmt.Errorf("vhost %q was refused: check that it exists and that %q may use it: %w", vhost, user, err)
+		return fmt.Errorf("vhost %q was refused: check that it exists and that %q may use it", vhost, user)
 	case errors.Is(err, amqp.ErrSASL):
-		return fmt.Errorf("the broker offers no way to log in that is configured here: EXTERNAL needs a client certificate, PLAIN a user: %w", err)
+		return errors.New("the broker offers no way to log in that is configured here: EXTERNAL needs a client certificate, PLAIN a user")
 	}
-	return err
+	return plainly(err)
 }
 
 // guard runs one request of the library, none of which has a time limit of its

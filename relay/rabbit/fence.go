@@ -27,7 +27,7 @@ func takeFence(ctx context.Context, c *connection, name string, held func()) (<-
 		}
 		var e *amqp.Error
 		if !errors.As(err, &e) || e.Code != amqp.ResourceLocked {
-			return nil, fmt.Errorf("take the fence %q (it needs the permissions configure and read): %w", name, err)
+			return nil, fmt.Errorf("take the fence %q (it needs the permissions configure and read): %w", name, plainly(err))
 		}
 		if n == 0 {
 			held()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	retryCeiling = 10 * time.Second
+	retryCeiling = 5 * time.Second
 	// steadyAfter is how long a session without any outcome must have lived for the
 	// next to be opened without a long pause.
 	steadyAfter = 10 * time.Second

@@ -100,7 +100,7 @@ func (p *Probe) try(what string, requests func(*amqp.Channel) error) error {
 		return ch.Close()
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, plainly(err))
 	}
 	return nil
 }

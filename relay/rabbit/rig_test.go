@@ -57,7 +57,8 @@ func options(urls ...string) Options {
 	}
 }
 
-func start(t testing.TB, opt Options) *rig {
+// start runs a lane until the test ends. also are told of outcomes after the ledger.
+func start(t testing.TB, opt Options, also ...func([]Outcome)) *rig {
 	t.Helper()
 	r := &rig{t: t, changed: make(chan struct{}), sent: map[uint64]*Message{}, settled: map[uint64]Outcome{}}
 	opt.State = func(s State) {
@@ -69,7 +70,12 @@ func start(t testing.TB, opt Options) *rig {
 	if opt.Logger == nil {
 		opt.Logger = zaptest.NewLogger(t)
 	}
-	r.lane = NewLane(opt, r.settle)
+	r.lane = NewLane(opt, func(outcomes []Outcome) {
+		r.settle(outcomes)
+		for _, f := range also {
+			f(outcomes)
+		}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -143,7 +143,7 @@ func (s *session) openChannel(window int) (*channel, error) {
 		return ch.Confirm(false)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open a confirm channel: %w", err)
+		return nil, fmt.Errorf("open a confirm channel: %w", plainly(err))
 	}
 	return ch, nil
 }
@@ -158,6 +158,14 @@ func (e spoken) Error() string {
 		return fmt.Sprintf("%s (%d)", e.reason.Reason, e.reason.Code)
 	}
 	return e.reason.Reason
+}
+
+// plainly returns err without the library's wording, where it is the library's.
+func plainly(err error) error {
+	if e, ok := err.(*amqp.Error); ok {
+		return spoken{e}
+	}
+	return err
 }
 
 // channelError says that the broker ended a channel and not its connection.
