@@ -73,18 +73,29 @@ func FuzzSources(f *testing.F) {
 }
 
 func TestSetUpAgainDoesNothing(t *testing.T) {
-	var out bytes.Buffer
-	before, err := CacheDir()
-	if err != nil {
-		t.Fatal(err)
+	var here []Kind // those that this machine has from a set-up, and not of its own
+	var roots []string
+	for _, r := range recipes {
+		root, err := r.root()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.unpacked(root) {
+			here, roots = append(here, r.kind), append(roots, root)
+			t.Setenv(r.kind.Env(), "")
+		}
+	}
+	if len(here) == 0 {
+		return
 	}
 	t.Setenv("PATH", "/none") // neither apt-get nor a server of the machine's own
-	if err := Setup(t.Context(), &out); err != nil {
+	var out bytes.Buffer
+	if err := Setup(t.Context(), &out, here...); err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range Kinds() {
-		if want := filepath.Join(before, string(kind)); !strings.Contains(out.String(), want) {
-			t.Errorf("the list lacks %s:\n%s", want, &out)
+	for _, root := range roots {
+		if !strings.Contains(out.String(), root) {
+			t.Errorf("the list lacks %s:\n%s", root, &out)
 		}
 	}
 }
@@ -123,6 +134,8 @@ func TestSetUpSaysWhatToDoWhenItCannot(t *testing.T) {
 
 func TestAServerThatIsNotSetUpNamesTheCommand(t *testing.T) {
 	t.Setenv("TOWPATH_LAB_CACHE", t.TempDir())
+	t.Setenv("PATH", "/none")
+	t.Setenv(MySQL97.Env(), "")
 	if _, err := StartMySQL(t.Context(), MySQLOptions{Kind: MySQL97}); err == nil || !strings.Contains(err.Error(), "lab setup mysql97") {
 		t.Errorf("error %v, want the command to run", err)
 	}
