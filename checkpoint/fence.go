@@ -49,9 +49,6 @@ type Tx struct {
 	fence Fence
 }
 
-// SQL puts the name of the state schema in the place of {schema}.
-func (t *Tx) SQL(statement string) string { return t.store.sql(statement) }
-
 // Exec runs one statement of the transaction.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return t.conn.ExecContext(ctx, query, args...)

@@ -51,7 +51,7 @@ func TestGrantsSufficeForTheStateTablesAndTheLease(t *testing.T) {
 				"INSERT INTO {schema}.request VALUES (1, 'shop', 'k', '{}', '', '', 'new', NULL, 0, UTC_TIMESTAMP(6), NULL, NULL)", "UPDATE {schema}.request SET state='done'",
 				"INSERT INTO {schema}.audit VALUES (1, 'shop', UTC_TIMESTAMP(6), 1, '', 'a', '', '', '{}')", "SELECT * FROM {schema}.audit",
 			} {
-				if _, err := tx.Exec(ctx, tx.SQL(statement)); err != nil {
+				if _, err := tx.Exec(ctx, in(b.schema, statement)); err != nil {
 					return fmt.Errorf("%s: %w", statement, err)
 				}
 			}

@@ -257,14 +257,6 @@ func (l *LeaseSession) Lock(ctx context.Context, stream string, wait time.Durati
 	return got.Int64 == 1, nil
 }
 
-// Unlock gives the lock up. The session keeps all else.
-func (l *LeaseSession) Unlock(ctx context.Context, stream string) error {
-	if _, err := l.conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", l.lockName(stream)); err != nil {
-		return fmt.Errorf("release the lease's lock: %w", err)
-	}
-	return nil
-}
-
 // EndLockHolder ends the session that holds the lock on this server, if
 // another one does: that of a leader who hangs. The server lets a user end the
 // sessions of the same user without further rights.

@@ -190,12 +190,17 @@ func (e *Elector) lock(ctx context.Context, wait time.Duration) error {
 	defer cancel()
 	held, err := e.session.Lock(ctx, e.Stream, wait)
 	e.locked = held
-	if errors.Is(err, checkpoint.ErrLockRefused) {
-		e.refused = true
-		e.Log.Warn("the server lock is refused: a takeover waits for the lease to expire", zap.Error(err))
-		return nil
+	return e.refuse(err)
+}
+
+// refuse takes a refused lock for an answer: this session goes without.
+func (e *Elector) refuse(err error) error {
+	if !errors.Is(err, checkpoint.ErrLockRefused) {
+		return err
 	}
-	return err
+	e.refused = true
+	e.Log.Warn("the server lock is refused: a takeover waits for the lease to expire", zap.Error(err))
+	return nil
 }
 
 func (e *Elector) openSession(ctx context.Context) error {

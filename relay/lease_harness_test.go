@@ -50,7 +50,7 @@ func newLeaseBench(t *testing.T, server *lab.MySQLServer, fast bool) *leaseBench
 		t.Fatal(err)
 	}
 	b := &leaseBench{T: t, server: server, root: server.RootDB(),
-		leaseEnd: leaseEnd{Address: server.Addr(), User: user.Name, Password: user.Password, Schema: schema, TTL: 2 * time.Second, Fast: fast}}
+		leaseEnd: leaseEnd{Address: server.Addr(), User: user.Name, Password: user.Password, Schema: schema, TTL: never, Fast: fast}}
 	if _, _, err := checkpoint.Init(ctx, b.root, schema); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +138,20 @@ func (b *leaseBench) stand(name string, end leaseEnd) *candidate {
 	return c
 }
 
-// soon is the bound on what must happen without waiting for an expiry; far
-// above what it takes, far below a ttl where it matters.
-const soon = time.Second
+// A machine may be busy for seconds. So what must not wait for an expiry is
+// tried with a lease that never expires, and what must, with a short one on
+// the side that loses it.
+const (
+	never = 2 * time.Minute // no lease of this ttl expires within a test
+	brief = 3 * time.Second // one that is to expire
+	soon  = 30 * time.Second
+)
+
+// lasting returns the end with another ttl.
+func (e leaseEnd) lasting(ttl time.Duration) leaseEnd {
+	e.TTL = ttl
+	return e
+}
 
 func receive[T any](b *leaseBench, what string, from <-chan T, within time.Duration) T {
 	b.Helper()
@@ -158,7 +169,7 @@ func receive[T any](b *leaseBench, what string, from <-chan T, within time.Durat
 // receiveState waits for a state of a kind.
 func receiveState(b *leaseBench, c *candidate, what string, is func(LeaseState) bool) LeaseState {
 	b.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(soon)
 	for {
 		if s := receive(b, c.name+" "+what, c.states, time.Until(deadline)); is(s) {
 			return s
@@ -184,8 +195,8 @@ func (b *leaseBench) waitsForLock(n int) {
 	b.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for i := 0; b.value("SELECT COUNT(*) FROM information_schema.processlist WHERE user=? AND info LIKE '%GET_LOCK(%'", b.User) != fmt.Sprint(n); i++ {
-		if i > 1000 {
+	for deadline := time.Now().Add(soon); b.value("SELECT COUNT(*) FROM information_schema.processlist WHERE user=? AND info LIKE '%GET_LOCK(%'", b.User) != fmt.Sprint(n); {
+		if time.Now().After(deadline) {
 			b.Fatalf("%d sessions do not wait for the lock", n)
 		}
 		<-tick.C
@@ -251,7 +262,7 @@ func (c *child) signal(b *leaseBench, s syscall.Signal) {
 func (c *child) says(b *leaseBench, word string) string {
 	b.Helper()
 	for {
-		line := receive(b, "the child says "+word, c.lines, 15*time.Second)
+		line := receive(b, "the child says "+word, c.lines, soon)
 		if rest, found := strings.CutPrefix(line, word+" "); found {
 			return rest
 		}

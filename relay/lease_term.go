@@ -200,8 +200,15 @@ func (e *Elector) runLeader(ctx context.Context, takeover checkpoint.Takeover, a
 	term.broker = func(ctx context.Context, b checkpoint.Broker) error {
 		return e.exchange(ctx, func(s *checkpoint.LeaseSession) error { return s.RecordBroker(ctx, takeover.Fence, b) })
 	}
+	p := &pulse{
+		ttl: e.TTL, renewed: anchor, term: term, log: e.Log,
+		renew: func(ctx context.Context) error { return e.renew(ctx, takeover.Fence) },
+		ping: func(ctx context.Context) error {
+			return e.exchange(ctx, func(s *checkpoint.LeaseSession) error { return s.Ping(ctx) })
+		},
+	}
 	if e.Fast && !e.locked {
-		lockCtx, cancelLock := context.WithTimeout(base, e.TTL/3)
+		lockCtx, cancelLock := p.patience(base)
 		_ = e.exchange(lockCtx, func(*checkpoint.LeaseSession) error { return e.holdLock(lockCtx, takeover.Fence) }) // the next renewal tries again
 		cancelLock()
 	}
@@ -212,13 +219,6 @@ func (e *Elector) runLeader(ctx context.Context, takeover checkpoint.Takeover, a
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
 	done := make(chan error, 1)
 	go func() { done <- lead(leadCtx, term) }()
-	p := &pulse{
-		ttl: e.TTL, renewed: anchor, term: term, log: e.Log,
-		renew: func(ctx context.Context) error { return e.renew(ctx, takeover.Fence) },
-		ping: func(ctx context.Context) error {
-			return e.exchange(ctx, func(s *checkpoint.LeaseSession) error { return s.Ping(ctx) })
-		},
-	}
 	err := p.run(base, done)
 	return e.leave(base, term, err)
 }
@@ -263,12 +263,16 @@ func (e *Elector) holdLock(ctx context.Context, f checkpoint.Fence) error {
 		return err
 	}
 	if err := e.session.EndLockHolder(ctx, e.Stream); err != nil {
-		return err
+		return e.refuse(err)
 	}
 	if err := e.lock(ctx, time.Second); err != nil || !e.locked {
 		return err
 	}
-	return e.session.RecordLock(ctx, f, true)
+	err := e.session.RecordLock(ctx, f, true)
+	if err != nil { // a lock that is not recorded serves nobody: the next session tries again
+		e.closeSession()
+	}
+	return err
 }
 
 // exchange runs one exchange with the server on the lease's session, and
