@@ -84,9 +84,10 @@ func (r *Relay) observe(s LeaseState) {
 // stands in the way of relaying.
 func (r *Relay) open(ctx context.Context, db *sql.DB) (*checkpoint.Store, error) {
 	for failures := 0; ; {
-		store, err := checkpoint.Open(ctx, db, r.config.State.Schema)
+		err := r.preflight(ctx, db)
 		if err == nil {
-			if err = r.preflight(ctx, db); err == nil {
+			var store *checkpoint.Store
+			if store, err = checkpoint.Open(ctx, db, r.config.State.Schema); err == nil {
 				return store, nil
 			}
 		}

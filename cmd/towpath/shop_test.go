@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// shop commits orders with outbox rows until it is stopped, and keeps a ledger
+// of what it committed, exactly: a transaction whose outcome it does not know
+// is looked up.
+type shop struct {
+	r      *rig
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex
+	committed []string
+	byKey     map[int][]string // in commit order: each key has one writer
+}
+
+// trade starts writers, each with keys of its own.
+func (r *rig) trade(writers int) *shop {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &shop{r: r, cancel: cancel, byKey: map[int][]string{}}
+	r.t.Cleanup(func() { s.stop() })
+	for w := range writers {
+		s.wg.Go(func() { s.write(ctx, w, rand.New(rand.NewPCG(uint64(w), 42))) })
+	}
+	return s
+}
+
+func (s *shop) write(ctx context.Context, w int, random *rand.Rand) {
+	for n := 0; ctx.Err() == nil; n++ {
+		key := w*10 + random.IntN(3)
+		rows := 1 + random.IntN(4)
+		if err := s.transaction(ctx, key, rows, random.IntN(5) == 0); err != nil && ctx.Err() == nil {
+			// The database is away: wait for it, as a shop does.
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// transaction inserts rows of one key, and commits or rolls back.
+func (s *shop) transaction(ctx context.Context, key, rows int, rollback bool) error {
+	tx, err := s.r.db.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	var ids []string
+	for i := range rows {
+		result, err := tx.Exec("INSERT INTO outbox (aggregate, payload) VALUES (?, ?)", key, fmt.Sprintf(`{"row": %d}`, i))
+		if err != nil {
+			return err
+		}
+		id, err := result.LastInsertId()
+		if err != nil {
+			return err
+		}
+		ids = append(ids, fmt.Sprint(id))
+	}
+	if rollback {
+		return nil
+	}
+	if err := tx.Commit(); err != nil {
+		if !s.there(ids[0]) {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.committed = append(s.committed, ids...)
+	s.byKey[key] = append(s.byKey[key], ids...)
+	return nil
+}
+
+// there looks a row up, once the database answers again.
+func (s *shop) there(id string) bool {
+	for {
+		var n int
+		if err := s.r.db.QueryRow("SELECT COUNT(*) FROM outbox WHERE id = ?", id).Scan(&n); err == nil {
+			return n == 1
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// stop ends trading and returns what was committed.
+func (s *shop) stop() []string {
+	s.cancel()
+	s.wg.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.committed
+}
+
+// traded waits until so many rows more were committed.
+func (s *shop) traded(n int) {
+	s.mu.Lock()
+	want := len(s.committed) + n
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		have := len(s.committed)
+		s.mu.Unlock()
+		if have >= want {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// inOrder checks that the first arrival of each key's rows is in commit order (P6).
+func (s *shop) inOrder() {
+	s.r.t.Helper()
+	first := map[string]int{}
+	for i, id := range s.r.inbox.ids() {
+		if _, seen := first[id]; !seen {
+			first[id] = i
+		}
+	}
+	for key, ids := range s.byKey {
+		for i := 1; i < len(ids); i++ {
+			if first[ids[i]] < first[ids[i-1]] {
+				s.r.t.Errorf("key %d: row %s arrived before row %s, which was committed first (P6)", key, ids[i], ids[i-1])
+			}
+		}
+	}
+}
