@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/towpath/towpath/deploy/lab"
 	"github.com/towpath/towpath/deploy/lab/labtest"
