@@ -12,20 +12,32 @@ const (
 	maxStrikes  = 3   // sessions that may end with one message alone in flight
 	maxSilent   = 2   // sessions in a row that may end without one answer
 	maxRefused  = 256 // destinations remembered as refusing
+
+	// patience is how long an unanswered message may hold back others only because
+	// of what its answer might be. A queue that confirms nothing must not stop
+	// the rest of a lane (P9).
+	patience = time.Second
 )
 
 var errStrayReturn = errors.New("the broker returned a message that is not in flight")
+
+// confirmation is the part of the library's deferred confirmation that is used.
+type confirmation interface {
+	Done() <-chan struct{} // closed when answered, or when the channel is gone
+	Acked() bool
+}
 
 // entry is one unsettled message.
 type entry struct {
 	token    uint64
 	msg      *Message
-	confirm  *amqp.DeferredConfirmation // of the newest publish
-	sent     time.Duration              // when that was, on the lane's clock
+	confirm  confirmation  // of the newest publish
+	sent     time.Duration // when that was, on the lane's clock
 	size     int
 	returned uint16 // reply code, 0 when not returned
-	risk     uint16 // not 0: goes alone; the reply code that it may cause, or riskUnknown
+	risk     uint16 // not 0: the reply code that it may cause, or riskUnknown (see probation.go)
 	strikes  uint8
+	cleared  bool // the channel has survived it
 	answered bool // scratch of sweep
 }
 
@@ -50,14 +62,15 @@ type flight struct {
 	head    int
 	sent    int
 	bytes   int // in flight
+	unclear int // in flight and not cleared
 
 	addresses map[address]struct{} // in flight; two alike could not be told apart by a return
 
 	// probing is set while a channel is young: a destination has one message in
-	// flight until its first delivery (true). A fresh channel is told at once
-	// that a quorum queue has no leader, and the nack must not punch a hole into
-	// a row of messages (P6).
-	probing map[destination]bool
+	// flight until its first delivery, or for as long as patience. A fresh
+	// channel is told at once that a quorum queue has no leader, and the nack
+	// must not punch a hole into a row of messages (P6).
+	probing map[destination]probe
 	answers int // on this channel
 	silent  int // sessions in a row that ended without an answer
 
@@ -66,10 +79,16 @@ type flight struct {
 	out []Outcome // settled, not yet reported
 }
 
+// probe is what is known of a destination while a channel is young.
+type probe struct {
+	sent      time.Duration // the first message not known to be delivered
+	delivered bool
+}
+
 func newFlight(window, windowMax int) *flight {
 	return &flight{
 		window: max(window, 1), windowMax: windowMax,
-		addresses: map[address]struct{}{}, probing: map[destination]bool{}, refused: map[destination]uint16{},
+		addresses: map[address]struct{}{}, probing: map[destination]probe{}, refused: map[destination]uint16{},
 	}
 }
 
@@ -89,7 +108,7 @@ func (f *flight) inFlight() int { return f.sent - f.head }
 
 // next returns the message to send now, nil when none may be sent. Messages
 // never overtake each other: what must wait holds back all behind it.
-func (f *flight) next() *Message {
+func (f *flight) next(now time.Duration) *Message {
 	if f.sent == len(f.entries) {
 		return nil
 	}
@@ -101,11 +120,11 @@ func (f *flight) next() *Message {
 	if n == 0 {
 		return e.msg
 	}
-	if n >= f.window || f.bytes+e.size > f.windowMax || e.risk != 0 || f.entries[f.head].risk != 0 {
+	if n >= f.window || f.bytes+e.size > f.windowMax || f.onProbation(e) {
 		return nil
 	}
 	if f.probing != nil {
-		if delivered, known := f.probing[e.msg.destination()]; known && !delivered {
+		if p, known := f.probing[e.msg.destination()]; known && !p.delivered && now-p.sent < patience {
 			return nil
 		}
 	}
@@ -116,17 +135,18 @@ func (f *flight) next() *Message {
 }
 
 // published says that the message of next was handed to the channel.
-func (f *flight) published(confirm *amqp.DeferredConfirmation, at time.Duration) {
+func (f *flight) published(confirm confirmation, now time.Duration) {
 	e := &f.entries[f.sent]
-	e.confirm, e.sent, e.returned = confirm, at, 0
+	e.confirm, e.sent, e.returned, e.cleared = confirm, now, 0, false
 	f.sent++
 	f.bytes += e.size
+	f.unclear++
 	f.addresses[e.msg.address()] = struct{}{}
 	if f.probing == nil {
 		return
 	}
-	if d := e.msg.destination(); !f.probing[d] {
-		f.probing[d] = false
+	if _, known := f.probing[e.msg.destination()]; !known {
+		f.probing[e.msg.destination()] = probe{sent: now}
 	}
 }
 
@@ -143,7 +163,11 @@ func (f *flight) reject(reason string) {
 // sweep settles what was answered. Returns are drained after the confirms were
 // looked at and before anything settles: the broker sends a return ahead of
 // its confirm, so a message without one here has none (P2).
-func (f *flight) sweep(ch *channel) error {
+//
+// closed reports whether the channel is gone. The library then settles everything
+// as nacked, and says before that it is gone: a nack on an open channel is the
+// broker's, any other says nothing (P2).
+func (f *flight) sweep(returns <-chan amqp.Return, closed func() bool) error {
 	answered := 0
 	for i := f.head; i < f.sent; i++ {
 		select {
@@ -153,16 +177,13 @@ func (f *flight) sweep(ch *channel) error {
 		default:
 		}
 	}
-	if err := f.drain(ch.returns); err != nil {
+	if err := f.drain(returns); err != nil {
 		return err
 	}
 	if answered == 0 {
 		return nil
 	}
-	// The library settles everything as nacked when a channel closes. It marks
-	// the channel first: a nack on an open channel is the broker's, any other
-	// says nothing (P2).
-	closed := ch.IsClosed()
+	gone := closed()
 	for i := f.head; i < f.sent; i++ {
 		e := &f.entries[i]
 		switch {
@@ -171,7 +192,7 @@ func (f *flight) sweep(ch *channel) error {
 			f.settle(e, Unroutable, int(e.returned), "the broker found no queue for it")
 		case e.confirm.Acked():
 			f.settle(e, Delivered, 0, "")
-		case !closed:
+		case !gone:
 			f.settle(e, Nacked, 0, "the broker did not take it: a queue is full and rejects, or has no leader")
 		default:
 			e.answered = false
@@ -215,6 +236,9 @@ func (f *flight) settle(e *entry, result Result, code int, reason string) {
 	f.out = append(f.out, Outcome{Token: e.token, Result: result, Code: code, Reason: reason})
 	e.answered = true
 	f.bytes -= e.size
+	if !e.cleared {
+		f.unclear--
+	}
 	delete(f.addresses, e.msg.address())
 	if result > Nacked {
 		return
@@ -226,7 +250,7 @@ func (f *flight) settle(e *entry, result Result, code int, reason string) {
 		return
 	}
 	if result == Delivered {
-		f.probing[e.msg.destination()] = true
+		f.probing[e.msg.destination()] = probe{delivered: true}
 	} else {
 		delete(f.probing, e.msg.destination())
 	}
@@ -258,9 +282,9 @@ func (f *flight) rewind() {
 	for i := f.head; i < f.sent; i++ {
 		f.entries[i].confirm = nil
 	}
-	f.sent, f.bytes, f.answers = f.head, 0, 0
+	f.sent, f.bytes, f.unclear, f.answers = f.head, 0, 0, 0
 	clear(f.addresses)
-	f.probing = map[destination]bool{}
+	f.probing = map[destination]probe{}
 }
 
 // expire settles as unknown what had no answer for limit, and what plainly waits

@@ -168,7 +168,7 @@ func (l *Lane) runChannel(s *session) error {
 	if !errors.Is(err, errStrayReturn) {
 		// What was confirmed before the end need not be sent again. A stray return
 		// found only now leaves its session no worse: it is over.
-		_ = l.flight.sweep(ch)
+		_ = l.flight.sweep(ch.returns, ch.IsClosed)
 	}
 	code, reason := replyCode(err)
 	switch {
@@ -190,15 +190,18 @@ func (l *Lane) runChannel(s *session) error {
 // publishAndSettle is the lane's steady state. It returns why the channel, or
 // the session, is over.
 func (l *Lane) publishAndSettle(s *session, ch *channel) error {
-	tick := time.NewTicker(max(min(time.Second, l.opt.ConfirmTimeout/4), time.Millisecond))
+	tick := time.NewTicker(max(min(patience/4, l.opt.ConfirmTimeout/4), time.Millisecond))
 	defer tick.Stop()
 	for {
 		l.accept()
 		alarm := s.blocked.Load()
 		l.observe(s, alarm)
-		if alarm == nil {
+		if alarm == nil && !ch.busy() {
 			if err := l.publish(s, ch); err != nil {
 				return err
+			}
+			if l.flight.wantsBarrier(l.clock.now()) {
+				ch.startBarrier(l.signal)
 			}
 		}
 		l.report()
@@ -208,12 +211,15 @@ func (l *Lane) publishAndSettle(s *session, ch *channel) error {
 		case <-l.wake:
 		case <-tick.C:
 		}
-		if err := l.flight.sweep(ch); err != nil {
+		if err := l.flight.sweep(ch.returns, ch.IsClosed); err != nil {
 			return err
 		}
 		s.inFlight.Store(l.flight.inFlight() > 0)
 		if err := s.ended(ch); err != nil {
 			return err
+		}
+		if ch.passedBarrier() {
+			l.flight.survived()
 		}
 		if l.flight.overdue(l.clock.now(), l.opt.ConfirmTimeout) {
 			return errUnconfirmed
@@ -223,15 +229,15 @@ func (l *Lane) publishAndSettle(s *session, ch *channel) error {
 
 // publish sends what may be sent.
 func (l *Lane) publish(s *session, ch *channel) error {
-	m := l.flight.next()
+	now := l.clock.now()
+	m := l.flight.next(now)
 	if m == nil {
 		return nil
 	}
 	s.inFlight.Store(true)
-	now := l.clock.now()
 	s.wire.hold()
 	defer s.wire.release()
-	for ; m != nil; m = l.flight.next() {
+	for ; m != nil; m = l.flight.next(now) {
 		if reason := m.validate(int64(s.Config.FrameSize), l.opt.MaxMessageSize); reason != "" {
 			l.flight.reject(reason)
 			continue

@@ -30,7 +30,7 @@ func onEach(t *testing.T, test func(*testing.T, *lab.RabbitServer, lab.Vhost)) {
 	}
 }
 
-const patience = 30 * time.Second
+const giveUpAfter = 30 * time.Second
 
 // rig is a running lane with a ledger: every ticket sent, every outcome, every
 // state. A second outcome for a ticket fails the test on the spot.
@@ -88,7 +88,7 @@ func start(t testing.TB, opt Options, also ...func([]Outcome)) *rig {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(giveUpAfter):
 			t.Error("Run did not return")
 		}
 	})
@@ -135,7 +135,7 @@ func (r *rig) send(messages ...*Message) []uint64 {
 // until waits for a condition on the ledger.
 func (r *rig) until(what string, condition func() bool) {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(giveUpAfter)
 	for {
 		r.mu.Lock()
 		ok, changed := condition(), r.changed
@@ -253,7 +253,7 @@ func consumed(t testing.TB, ch *amqp.Channel, queue string, want int) (ids []str
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.After(patience)
+	deadline := time.After(giveUpAfter)
 	for len(seen) < want {
 		select {
 		case d := <-deliveries:

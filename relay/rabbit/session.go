@@ -120,13 +120,40 @@ func (s *session) watchFence(deliveries <-chan amqp.Delivery) {
 	}
 }
 
-// channel is a confirm channel with the listeners that the lane reads. Only the
-// lane's goroutine uses it, and for nothing but publishing: a request on a
-// channel that is published on ends the connection.
+// channel is a confirm channel with the listeners that the lane reads. It is used
+// for publishing only: a request that meets a publish ends the connection. The
+// exception is a barrier, beside which nothing is published.
 type channel struct {
 	*amqp.Channel
 	returns <-chan amqp.Return
 	closed  <-chan *amqp.Error
+	barrier chan error // the running barrier's end, nil without one
+}
+
+// startBarrier asks the channel for what it already does, in a goroutine: under
+// an alarm the answer waits until that is over. signal is called at the end.
+func (ch *channel) startBarrier(signal func()) {
+	done := make(chan error, 1)
+	ch.barrier = done
+	go func() {
+		done <- ch.Confirm(false)
+		signal()
+	}()
+}
+
+// busy reports whether a barrier runs.
+func (ch *channel) busy() bool { return ch.barrier != nil }
+
+// passedBarrier reports, once, that a barrier was answered: the channel has
+// survived everything published before it.
+func (ch *channel) passedBarrier() bool {
+	select {
+	case err := <-ch.barrier:
+		ch.barrier = nil
+		return err == nil
+	default:
+		return false
+	}
 }
 
 // openChannel opens a channel for at most window messages in flight. The
