@@ -45,11 +45,32 @@ func run(args []string) int {
 }
 
 // signals ends the context at the first SIGTERM or SIGINT; the second one ends
-// the process at once.
-func signals() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // from then on a signal has its own effect again
-	return ctx, stop
+// the process at once. Both are counted by one goroutine, so that the second is
+// not lost however soon it comes.
+func signals() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	came := make(chan os.Signal, 2)
+	signal.Notify(came, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for range 2 {
+			select {
+			case <-came:
+			case <-done:
+				return
+			}
+			if ctx.Err() != nil {
+				fmt.Fprintln(os.Stderr, "towpath: ended at once by a second signal; what was not settled is sent again")
+				os.Exit(exitFailed)
+			}
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(came)
+		close(done)
+		cancel()
+	}
 }
 
 // errReported ends a command that has printed what is wrong itself.
