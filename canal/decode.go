@@ -2,7 +2,7 @@ package canal
 
 import (
 	"bytes"
-	"compress/zlib"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/go-mysql-org/go-mysql/replication"
+	"github.com/klauspost/compress/zlib"
 )
 
 // ErrShape says that the known definition of a table is not the one that an
@@ -64,6 +65,8 @@ type plan struct {
 	present []byte // the columns-present bitmap that the next two are for
 	count   int    // columns in present
 	lacking bool   // a wanted column is not in present
+
+	inflater inflater // scratch, for MariaDB's compressed events
 }
 
 // planColumn is how to read one column of the event's rows.
@@ -96,9 +99,9 @@ func (p *plan) decode(re *replication.RowsEvent, body []byte) ([]Row, error) {
 }
 
 func (p *plan) rows(re *replication.RowsEvent, body []byte) ([]Row, error) {
-	if reflect.ValueOf(re).Elem().FieldByIndex(compressedField).Bool() {
+	if reflect.ValueOf(re).Elem().Field(compressedField).Bool() {
 		var err error
-		if body, err = inflate(body); err != nil {
+		if body, err = p.inflater.inflate(body); err != nil {
 			return nil, err
 		}
 	}
@@ -228,28 +231,39 @@ func (p *plan) setPresent(bitmap []byte) {
 
 // littleEndian reads an unsigned integer of up to four bytes.
 func littleEndian(b []byte) int {
-	n := 0
-	for i, c := range b {
-		n |= int(c) << (8 * i)
+	switch len(b) {
+	case 1:
+		return int(b[0])
+	case 2:
+		return int(binary.LittleEndian.Uint16(b))
+	case 3:
+		return int(b[0]) | int(b[1])<<8 | int(b[2])<<16
 	}
-	return n
+	return int(binary.LittleEndian.Uint32(b))
 }
 
 // compressedField is where the library keeps whether a rows event is one of
 // MariaDB's compressed ones; it tells nobody, and its own decompression
 // allocates what the event claims to hold.
-var compressedField = func() []int {
+var compressedField = func() int {
 	f, ok := reflect.TypeFor[replication.RowsEvent]().FieldByName("compressed")
 	if !ok || f.Type.Kind() != reflect.Bool {
 		panic("go-mysql has no RowsEvent.compressed any more")
 	}
-	return f.Index
+	return f.Index[0]
 }()
 
-// inflate undoes log_bin_compress: a byte with the size of the length, the
-// length (big-endian), a zlib stream. The length is only a claim: the output
-// grows as the input yields.
-func inflate(body []byte) ([]byte, error) {
+// inflater undoes log_bin_compress: a byte with the size of the length, the
+// length (big-endian), a zlib stream. Its buffers are used again for each event.
+type inflater struct {
+	in     bytes.Reader
+	stream io.ReadCloser
+	out    bytes.Buffer
+}
+
+// inflate gives an event's rows, until it is called again. The length is only a
+// claim: the output grows as the input yields.
+func (f *inflater) inflate(body []byte) ([]byte, error) {
 	if len(body) == 0 {
 		return nil, fmt.Errorf("%w: compressed rows without a header", ErrRows)
 	}
@@ -257,20 +271,30 @@ func inflate(body []byte) ([]byte, error) {
 	if size < 1 || size > 4 || len(body) < 1+size {
 		return nil, fmt.Errorf("%w: compressed rows with a bad header", ErrRows)
 	}
-	length := 0
-	for _, c := range body[1 : 1+size] {
-		length = length<<8 | int(c)
+	length := int64(bigEndian(body[1 : 1+size]))
+	f.in.Reset(body[1+size:])
+	var err error
+	if f.stream == nil {
+		f.stream, err = zlib.NewReader(&f.in)
+	} else {
+		err = f.stream.(zlib.Resetter).Reset(&f.in, nil)
 	}
-	r, err := zlib.NewReader(bytes.NewReader(body[1+size:]))
 	if err != nil {
-		return nil, fmt.Errorf("%w: compressed rows: %v", ErrRows, err)
+		return nil, fmt.Errorf("%w: compressed rows: %w", ErrRows, err)
 	}
-	defer r.Close()
-	var out bytes.Buffer
-	out.Grow(min(length, 8*len(body)))
-	n, err := io.Copy(&out, io.LimitReader(r, int64(length)+1))
-	if err != nil || n != int64(length) {
+	if f.out.Cap() > maxInflated {
+		f.out = bytes.Buffer{} // one large row is no reason to keep its room
+	}
+	f.out.Reset()
+	n, err := io.Copy(&f.out, io.LimitReader(f.stream, length+1))
+	if err != nil || n != length {
 		return nil, fmt.Errorf("%w: compressed rows: got %d of %d bytes: %v", ErrRows, n, length, err)
 	}
-	return out.Bytes(), nil
+	return f.out.Bytes(), nil
 }
+
+// inflate gives the content of one compressed event.
+func inflate(body []byte) ([]byte, error) { return new(inflater).inflate(body) }
+
+// maxInflated is the largest buffer that is kept for the next event.
+const maxInflated = 1 << 20

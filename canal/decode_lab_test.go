@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type decodeLab struct {
 	raw    *client.Conn // shows what the server sends, byte for byte
 	file   string       // where the binlog stood at the start
 	offset uint32
+	fences int // tables made to find the end of the binlog
 }
 
 // onEachServer runs a test on each of the servers, side by side.
@@ -156,27 +158,60 @@ type rowsEvent struct {
 // gives the write-rows events of the test's tables, by table.
 func (l *decodeLab) events() map[string][]rowsEvent {
 	l.t.Helper()
-	const fence = "decode_fence"
-	l.exec("CREATE TABLE IF NOT EXISTS %s (id INT)", fence)
-	l.exec("INSERT INTO %s VALUES (1)", fence)
 	found := map[string][]rowsEvent{}
-	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
+	l.read(func(re *replication.RowsEvent, data []byte) error {
+		pos, err := re.DecodeHeader(data)
+		if err != nil {
+			return err
+		}
+		if string(re.Table.Schema) == l.schema && re.Type() == replication.EnumRowsEventTypeInsert {
+			table := string(re.Table.Table)
+			found[table] = append(found[table], rowsEvent{re, data[pos:]})
+		}
+		return nil
+	}, func(*replication.BinlogEvent) {})
+	return found
+}
+
+// rawEvents gives the format description and then the table maps and
+// write-rows events of one table as they come.
+func (l *decodeLab) rawEvents(table string) [][]byte {
+	l.t.Helper()
+	var raw [][]byte
+	l.read(nil, func(e *replication.BinlogEvent) {
+		var of *replication.TableMapEvent
+		switch v := e.Event.(type) {
+		case *replication.FormatDescriptionEvent:
+			raw = [][]byte{e.RawData}
+		case *replication.TableMapEvent:
+			of = v
+		case *replication.RowsEvent:
+			of = v.Table
+		}
+		if of != nil && string(of.Schema) == l.schema && string(of.Table) == table {
+			raw = append(raw, e.RawData)
+		}
+	})
+	return raw
+}
+
+// read reads the binlog from the start of the test to its present end.
+func (l *decodeLab) read(rows func(*replication.RowsEvent, []byte) error, each func(*replication.BinlogEvent)) {
+	l.t.Helper()
+	if rows == nil {
+		rows = func(re *replication.RowsEvent, data []byte) error { _, err := re.DecodeHeader(data); return err }
+	}
+	l.fences++
+	fence := fmt.Sprintf("decode_fence_%d", l.fences)
+	l.exec("CREATE TABLE %s (id INT)", fence)
+	l.exec("INSERT INTO %s VALUES (1)", fence)
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
 	syncer := replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
-		ServerID: 70000 + uint32(l.offset)%1000, Flavor: string(l.flavor),
+		ServerID: uint32(70000 + labReaders.Add(1)), Flavor: string(l.flavor),
 		Host: "127.0.0.1", Port: port(l.srv.Addr()), User: l.srv.RootUser(), Password: l.srv.RootPassword(),
 		DisableRetrySync: true, VerifyChecksum: true, Logger: slog.New(slog.DiscardHandler),
-		RowsEventDecodeFunc: func(re *replication.RowsEvent, data []byte) error {
-			pos, err := re.DecodeHeader(data)
-			if err != nil {
-				return err
-			}
-			if string(re.Table.Schema) == l.schema && re.Type() == replication.EnumRowsEventTypeInsert {
-				table := string(re.Table.Table)
-				found[table] = append(found[table], rowsEvent{re, data[pos:]})
-			}
-			return nil
-		},
+		RowsEventDecodeFunc: rows,
 	})
 	defer syncer.Close()
 	stream, err := syncer.StartSync(gomysql.Position{Name: l.file, Pos: l.offset})
@@ -189,10 +224,14 @@ func (l *decodeLab) events() map[string][]rowsEvent {
 			l.t.Fatal(err)
 		}
 		if re, ok := e.Event.(*replication.RowsEvent); ok && string(re.Table.Schema) == l.schema && string(re.Table.Table) == fence {
-			return found
+			return
 		}
+		each(e)
 	}
 }
+
+// labReaders numbers the readers of all servers: each needs an id of its own.
+var labReaders atomic.Int32
 
 func port(addr string) uint16 {
 	var p uint16

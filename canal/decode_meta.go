@@ -145,3 +145,66 @@ func (m *metadata) inPrimary(i int) bool {
 	}
 	return false
 }
+
+// vetTableMap looks through a table map event's body for what would make the
+// library allocate without bound: lists of ENUM and SET values that claim more
+// values than they have bytes. Everything else that is malformed makes it fail
+// or panic, which the caller must catch.
+func vetTableMap(body []byte) error {
+	p := imageParser{rest: body}
+	p.take(8) // table id and flags
+	for range 2 {
+		p.take(lengthByte(&p) + 1) // schema and table, each with a zero behind
+	}
+	columns := p.lenenc()
+	p.take(columns) // types
+	p.take(p.lenenc())
+	p.take((columns + 7) / 8)
+	for len(p.rest) > 0 && !p.failed {
+		kind := lengthByte(&p)
+		value := p.take(p.lenenc())
+		if k := byte(kind); k != replication.TABLE_MAP_OPT_META_SET_STR_VALUE && k != replication.TABLE_MAP_OPT_META_ENUM_STR_VALUE {
+			continue
+		}
+		lists := imageParser{rest: value}
+		for len(lists.rest) > 0 && !lists.failed {
+			n := lists.lenenc()
+			for ; n > 0 && !lists.failed; n-- {
+				lists.take(lists.lenenc())
+			}
+		}
+		p.failed = p.failed || lists.failed
+	}
+	if p.failed {
+		return fmt.Errorf("malformed table map")
+	}
+	return nil
+}
+
+func lengthByte(p *imageParser) uint64 {
+	if b := p.take(1); len(b) == 1 {
+		return uint64(b[0])
+	}
+	return 0
+}
+
+// lenenc reads the protocol's length-encoded integer.
+func (p *imageParser) lenenc() uint64 {
+	first := lengthByte(p)
+	size := uint64(0)
+	switch first {
+	case 0xfc:
+		size = 2
+	case 0xfd:
+		size = 3
+	case 0xfe:
+		size = 8
+	default:
+		return first
+	}
+	var n uint64
+	for i, c := range p.take(size) {
+		n |= uint64(c) << (8 * i)
+	}
+	return n
+}

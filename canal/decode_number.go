@@ -2,6 +2,7 @@ package canal
 
 import (
 	"bytes"
+	"math"
 	"strconv"
 )
 
@@ -16,6 +17,9 @@ const (
 // the fewest digits that read back as the number, but no more than digits; with
 // an exponent if the point would lie more than 15 places away from the digits.
 func appendReal(dst []byte, d float64, digits int) []byte {
+	if abs := math.Abs(d); digits == doubleDigits && abs >= 1e-15 && abs < 1e15 {
+		return strconv.AppendFloat(dst, d, 'f', -1, 64)
+	}
 	var buf [32]byte
 	text := strconv.AppendFloat(buf[:0], d, 'e', -1, 64)
 	if digits < doubleDigits && significant(text) > digits {

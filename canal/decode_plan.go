@@ -60,8 +60,10 @@ type planner struct {
 // newPlan compiles how to read a table's rows. With full row metadata columns
 // are matched to the shape by name, and event and shape need only agree on
 // columns whose text depends on what the metadata does not tell. Otherwise they
-// are matched by place, and every column must agree. shape may be nil when it
-// is not known. The error is an [ErrShape] (rows would be mapped to the wrong
+// are matched by place, and every column must agree: a change that leaves types
+// and lengths alone cannot be seen then (two columns of one type that trade
+// names; on MariaDB without metadata a change of sign or character set, too).
+// shape may be nil when it is not known. The error is an [ErrShape] (rows would be mapped to the wrong
 // columns, or read wrongly) or an [ErrUnsupported].
 func newPlan(tm *replication.TableMapEvent, shape *Shape, interest Interest, flavor checkpoint.Flavor) (*plan, error) {
 	b := &planner{tm: tm, shape: shape, flavor: flavor, wanted: interest.Columns}

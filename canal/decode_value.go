@@ -99,7 +99,7 @@ func renderBinary(dst, v []byte, f *format) ([]byte, error) {
 }
 
 func renderEnum(dst, v []byte, f *format) ([]byte, error) {
-	n := littleEndian(v)
+	n := littleEndian(v) // of one or two bytes
 	switch {
 	case n == 0: // the error value
 		return dst, nil

@@ -36,11 +36,11 @@ const maxJSONDepth = 100
 
 var errJSON = errors.New("malformed binary JSON")
 
-// jsonWriter writes a binary document as text. Values are found by offsets, so
-// a hostile document may refer to the same bytes many times over: the text is
-// bounded by a multiple of the document's size, which honest ones stay below.
-type jsonWriter struct {
-	dst   []byte
+// jsonReader reads a binary document and appends its text. Values are found by
+// offsets, so a hostile document may refer to the same bytes many times over:
+// the text is bounded by a multiple of the document's size, which honest ones
+// stay below.
+type jsonReader struct {
 	limit int
 }
 
@@ -52,54 +52,53 @@ func appendJSON(dst, doc []byte) ([]byte, error) {
 		// What INSERT IGNORE makes of a NULL for a NOT NULL column.
 		return append(dst, "null"...), nil
 	}
-	w := jsonWriter{dst: dst, limit: len(dst) + 64 + 16*len(doc)}
-	if err := w.value(doc[0], doc[1:], 1); err != nil {
+	r := jsonReader{limit: len(dst) + 64 + 16*len(doc)}
+	out, err := r.value(dst, doc[0], doc[1:], 1)
+	if err != nil {
 		return dst, err
 	}
-	return w.dst, nil
+	return out, nil
 }
 
-// value writes the value of a type that begins at the start of b.
-func (w *jsonWriter) value(kind byte, b []byte, depth int) error {
-	if len(w.dst) > w.limit {
-		return fmt.Errorf("%w: its text grows out of all proportion", errJSON)
+// value appends the value of a type that begins at the start of b.
+func (r *jsonReader) value(dst []byte, kind byte, b []byte, depth int) ([]byte, error) {
+	if len(dst) > r.limit {
+		return nil, fmt.Errorf("%w: its text grows out of all proportion", errJSON)
 	}
 	if size := jsonScalarSize(kind); len(b) < size {
-		return fmt.Errorf("%w: it ends inside a value", errJSON)
+		return nil, fmt.Errorf("%w: it ends inside a value", errJSON)
 	}
 	switch kind {
 	case jsonSmallObject, jsonSmallArray:
-		return w.container(b, kind == jsonSmallObject, 2, depth)
+		return r.container(dst, b, kind == jsonSmallObject, 2, depth)
 	case jsonLargeObject, jsonLargeArray:
-		return w.container(b, kind == jsonLargeObject, 4, depth)
+		return r.container(dst, b, kind == jsonLargeObject, 4, depth)
 	case jsonLiteral:
-		return w.literal(b[0])
+		return appendJSONLiteral(dst, b[0])
 	case jsonInt16:
-		w.dst = strconv.AppendInt(w.dst, int64(int16(binary.LittleEndian.Uint16(b))), 10)
+		return strconv.AppendInt(dst, int64(int16(binary.LittleEndian.Uint16(b))), 10), nil
 	case jsonUint16:
-		w.dst = strconv.AppendUint(w.dst, uint64(binary.LittleEndian.Uint16(b)), 10)
+		return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint16(b)), 10), nil
 	case jsonInt32:
-		w.dst = strconv.AppendInt(w.dst, int64(int32(binary.LittleEndian.Uint32(b))), 10)
+		return strconv.AppendInt(dst, int64(int32(binary.LittleEndian.Uint32(b))), 10), nil
 	case jsonUint32:
-		w.dst = strconv.AppendUint(w.dst, uint64(binary.LittleEndian.Uint32(b)), 10)
+		return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(b)), 10), nil
 	case jsonInt64:
-		w.dst = strconv.AppendInt(w.dst, int64(binary.LittleEndian.Uint64(b)), 10)
+		return strconv.AppendInt(dst, int64(binary.LittleEndian.Uint64(b)), 10), nil
 	case jsonUint64:
-		w.dst = strconv.AppendUint(w.dst, binary.LittleEndian.Uint64(b), 10)
+		return strconv.AppendUint(dst, binary.LittleEndian.Uint64(b), 10), nil
 	case jsonDouble:
-		return w.double(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+		return appendJSONDouble(dst, math.Float64frombits(binary.LittleEndian.Uint64(b)))
 	case jsonString:
 		text, err := jsonBytes(b)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		w.dst = appendJSONString(w.dst, text)
+		return appendJSONString(dst, text), nil
 	case jsonOpaque:
-		return w.opaque(b)
-	default:
-		return fmt.Errorf("%w: unknown type %d", errJSON, kind)
+		return appendJSONOpaque(dst, b)
 	}
-	return nil
+	return nil, fmt.Errorf("%w: unknown type %d", errJSON, kind)
 }
 
 // jsonScalarSize is the least size of a value.
@@ -121,16 +120,16 @@ func jsonScalarSize(kind byte) int {
 // offsets from its own start) take width bytes each. Count and size are
 // followed by a key entry for each member (offset, and length in two bytes) and
 // a value entry for each element (type, then offset or a small value itself).
-func (w *jsonWriter) container(b []byte, object bool, width, depth int) error {
+func (r *jsonReader) container(dst, b []byte, object bool, width, depth int) ([]byte, error) {
 	if depth > maxJSONDepth {
-		return fmt.Errorf("%w: it nests deeper than %d levels", errJSON, maxJSONDepth)
+		return nil, fmt.Errorf("%w: it nests deeper than %d levels", errJSON, maxJSONDepth)
 	}
 	if len(b) < 2*width {
-		return fmt.Errorf("%w: it ends inside a container", errJSON)
+		return nil, fmt.Errorf("%w: it ends inside a container", errJSON)
 	}
 	count, size := littleEndian(b[:width]), littleEndian(b[width:2*width])
 	if size > len(b) {
-		return fmt.Errorf("%w: a container is larger than its document", errJSON)
+		return nil, fmt.Errorf("%w: a container is larger than its document", errJSON)
 	}
 	b = b[:size]
 	keys, values := 2*width, 2*width
@@ -140,37 +139,36 @@ func (w *jsonWriter) container(b []byte, object bool, width, depth int) error {
 		opening, closing = '{', '}'
 	}
 	if values+count*(1+width) > len(b) {
-		return fmt.Errorf("%w: a container has no room for its %d elements", errJSON, count)
+		return nil, fmt.Errorf("%w: a container has no room for its %d elements", errJSON, count)
 	}
-	w.dst = append(w.dst, opening)
+	dst = append(dst, opening)
 	for i := range count {
 		if i > 0 {
-			w.dst = append(w.dst, ',', ' ')
+			dst = append(dst, ',', ' ')
 		}
 		if object {
 			entry := b[keys+i*(width+2):]
 			start, length := littleEndian(entry[:width]), littleEndian(entry[width:width+2])
 			if start > len(b) || length > len(b)-start {
-				return fmt.Errorf("%w: a key lies outside of its object", errJSON)
+				return nil, fmt.Errorf("%w: a key lies outside of its object", errJSON)
 			}
-			w.dst = appendJSONString(w.dst, b[start:start+length])
-			w.dst = append(w.dst, ':', ' ')
+			dst = append(appendJSONString(dst, b[start:start+length]), ':', ' ')
 		}
 		entry := b[values+i*(1+width):]
 		kind, at := entry[0], entry[1:1+width]
 		if !jsonInlined(kind, width) {
 			start := littleEndian(at)
 			if start > len(b) {
-				return fmt.Errorf("%w: a value lies outside of its container", errJSON)
+				return nil, fmt.Errorf("%w: a value lies outside of its container", errJSON)
 			}
 			at = b[start:]
 		}
-		if err := w.value(kind, at, depth+1); err != nil {
-			return err
+		var err error
+		if dst, err = r.value(dst, kind, at, depth+1); err != nil {
+			return nil, err
 		}
 	}
-	w.dst = append(w.dst, closing)
-	return nil
+	return append(dst, closing), nil
 }
 
 // jsonInlined says that a value lies in its entry itself.
@@ -184,94 +182,86 @@ func jsonInlined(kind byte, width int) bool {
 	return false
 }
 
-func (w *jsonWriter) literal(b byte) error {
+func appendJSONLiteral(dst []byte, b byte) ([]byte, error) {
 	switch b {
 	case 0:
-		w.dst = append(w.dst, "null"...)
+		return append(dst, "null"...), nil
 	case 1:
-		w.dst = append(w.dst, "true"...)
+		return append(dst, "true"...), nil
 	case 2:
-		w.dst = append(w.dst, "false"...)
-	default:
-		return fmt.Errorf("%w: unknown literal %d", errJSON, b)
+		return append(dst, "false"...), nil
 	}
-	return nil
+	return nil, fmt.Errorf("%w: unknown literal %d", errJSON, b)
 }
 
-// double writes a number so that it stays a double: 1.0, not 1.
-func (w *jsonWriter) double(d float64) error {
+// appendJSONDouble writes a number so that it stays a double: 1.0, not 1.
+func appendJSONDouble(dst []byte, d float64) ([]byte, error) {
 	if math.IsNaN(d) || math.IsInf(d, 0) {
-		return fmt.Errorf("%w: a number that is none", errJSON)
+		return nil, fmt.Errorf("%w: a number that is none", errJSON)
 	}
-	start := len(w.dst)
-	w.dst = appendReal(w.dst, d, doubleDigits)
-	for _, c := range w.dst[start:] {
+	start := len(dst)
+	dst = appendReal(dst, d, doubleDigits)
+	for _, c := range dst[start:] {
 		if c == '.' || c == 'e' {
-			return nil
+			return dst, nil
 		}
 	}
-	w.dst = append(w.dst, ".0"...)
-	return nil
+	return append(dst, ".0"...), nil
 }
 
-// opaque writes a value of an SQL type: type, length, bytes.
-func (w *jsonWriter) opaque(b []byte) error {
+// appendJSONOpaque writes a value of an SQL type: type, length, bytes.
+func appendJSONOpaque(dst, b []byte) ([]byte, error) {
 	kind := b[0]
 	v, err := jsonBytes(b[1:])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch kind {
 	case typeNewDecimal:
 		if len(v) < 2 {
-			return fmt.Errorf("%w: a decimal without precision", errJSON)
+			return nil, fmt.Errorf("%w: a decimal without precision", errJSON)
 		}
-		if w.dst, err = appendDecimal(w.dst, v[2:], int(v[0]), int(v[1]), 0); err != nil {
-			return fmt.Errorf("%w: a decimal: %w", errJSON, err)
+		if dst, err = appendDecimal(dst, v[2:], int(v[0]), int(v[1]), 0); err != nil {
+			return nil, fmt.Errorf("%w: a decimal: %w", errJSON, err)
 		}
+		return dst, nil
 	case typeDate, typeTime, typeDatetime, typeTimestamp:
 		if len(v) != 8 {
-			return fmt.Errorf("%w: a time of %d bytes", errJSON, len(v))
+			return nil, fmt.Errorf("%w: a time of %d bytes", errJSON, len(v))
 		}
 		packed := int64(binary.LittleEndian.Uint64(v))
 		if packed == math.MinInt64 {
-			return fmt.Errorf("%w: a time that is none", errJSON)
+			return nil, fmt.Errorf("%w: a time that is none", errJSON)
 		}
-		w.time(kind, packed)
-	default:
-		w.dst = append(w.dst, `"base64:type`...)
-		w.dst = strconv.AppendUint(w.dst, uint64(kind), 10)
-		w.dst = append(w.dst, ':')
-		for len(v) > base64Line {
-			w.dst = base64.StdEncoding.AppendEncode(w.dst, v[:base64Line])
-			w.dst = append(w.dst, `\n`...)
-			v = v[base64Line:]
-		}
-		w.dst = append(base64.StdEncoding.AppendEncode(w.dst, v), '"')
+		return appendJSONTime(dst, kind, packed), nil
 	}
-	return nil
+	dst = strconv.AppendUint(append(dst, `"base64:type`...), uint64(kind), 10)
+	dst = append(dst, ':')
+	for ; len(v) > base64Line; v = v[base64Line:] {
+		dst = append(base64.StdEncoding.AppendEncode(dst, v[:base64Line]), `\n`...)
+	}
+	return append(base64.StdEncoding.AppendEncode(dst, v), '"'), nil
 }
 
-// time writes a packed time: the fields as in columns, then 24 bits of
+// appendJSONTime writes a packed time: the fields as in columns, then 24 bits of
 // microseconds, the whole negated for a negative time.
-func (w *jsonWriter) time(kind byte, packed int64) {
-	w.dst = append(w.dst, '"')
+func appendJSONTime(dst []byte, kind byte, packed int64) []byte {
+	dst = append(dst, '"')
 	if packed < 0 {
-		w.dst, packed = append(w.dst, '-'), -packed
+		dst, packed = append(dst, '-'), -packed
 	}
 	fields, micros := packed>>24, int(packed&(1<<24-1))
 	switch kind {
 	case typeDate:
 		date := fields >> 17
-		w.dst = appendDate(w.dst, int(date>>5/13), int(date>>5%13), int(date&31))
+		dst = appendDate(dst, int(date>>5/13), int(date>>5%13), int(date&31))
 	case typeTime:
-		w.dst = appendClock(w.dst, int(fields>>12&1023), int(fields>>6&63), int(fields&63))
-		w.dst = appendPoint(w.dst, micros, 6, 6)
+		dst = appendClock(dst, int(fields>>12&1023), int(fields>>6&63), int(fields&63))
+		dst = appendPoint(dst, micros, 6, 6)
 	default:
-		w.dst = appendDatetime(w.dst, fields)
-		w.dst = appendPoint(w.dst, micros, 6, 6)
+		dst = appendPoint(appendDatetime(dst, fields), micros, 6, 6)
 	}
-	w.dst = append(w.dst, '"')
+	return append(dst, '"')
 }
 
 // jsonBytes gives a value that follows its length, which is written in groups
@@ -290,12 +280,21 @@ func jsonBytes(b []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: it ends inside a string", errJSON)
 }
 
+// jsonEscaped are the bytes that cannot stand in a string as they are.
+var jsonEscaped = func() (escaped [256]bool) {
+	for c := range 0x20 {
+		escaped[c] = true
+	}
+	escaped['"'], escaped['\\'] = true, true
+	return escaped
+}()
+
 // appendJSONString appends a quoted string.
 func appendJSONString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i, c := range s {
-		if c >= 0x20 && c != '"' && c != '\\' {
+		if !jsonEscaped[c] {
 			continue
 		}
 		dst = append(append(dst, s[start:i]...), '\\')
