@@ -226,7 +226,7 @@ func renewalBehindOwnTransaction(b *leaseBench) {
 	first := b.stand("first", b.leaseEnd)
 	term := receive(b, "first leads", first.leads, soon)
 	second := b.stand("second", b.leaseEnd)
-	b.waitsForLock(1)
+	b.standsBy(second, "first")
 	tx, err := b.root.BeginTx(b.Context(), nil)
 	if err != nil {
 		b.Fatal(err)

@@ -72,7 +72,7 @@ func TestARestartOfTheDatabaseMovesNoLeadership(t *testing.T) {
 			leader := b.stand("leader", end)
 			term := receive(b, "it leads", leader.leads, soon)
 			standby := b.stand("standby", b.leaseEnd)
-			b.waitsForLock(1)
+			b.standsBy(standby, "leader")
 			proxy.Set(lab.BlackHole) // so that the standby is back first, and finds the lock free
 			if err := server.Kill(); err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func TestARestartOfTheDatabaseMovesNoLeadership(t *testing.T) {
 			b.standsBy(standby, "leader")
 			proxy.Set(lab.Fault{})
 			proxy.Cut()
-			b.waitsForLock(1) // so the leader has it
+			b.lockIsHeld()
 			if err := term.Prove(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -159,7 +159,7 @@ func killedIsFollowedAtOnce(b *leaseBench) {
 	leader := b.child(b.leaseEnd)
 	leader.says(b, "leading")
 	standby := b.stand("standby", b.leaseEnd)
-	b.waitsForLock(1)
+	receiveState(b, standby, "stands by", func(s LeaseState) bool { return s.Leader != "" })
 	leader.signal(b, syscall.SIGKILL)
 	killed := time.Now()
 	term := receive(b, "the standby leads", standby.leads, soon)
@@ -185,7 +185,7 @@ func endedSession(b *leaseBench) {
 	first := b.stand("first", b.leaseEnd)
 	receive(b, "first leads", first.leads, soon)
 	second := b.stand("second", b.leaseEnd)
-	b.waitsForLock(1)
+	b.standsBy(second, "first")
 	b.killLockHolder()
 	receive(b, "second leads", second.leads, soon)
 	if cause := receive(b, "first ends", first.ends, soon); !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, checkpoint.ErrFenced) {
@@ -197,8 +197,7 @@ func endedSession(b *leaseBench) {
 // killLockHolder ends the session of whoever holds the stream's lock.
 func (b *leaseBench) killLockHolder() {
 	b.Helper()
-	id := b.value("SELECT id FROM information_schema.processlist WHERE user=? AND IS_USED_LOCK(?)=id", b.User, b.lockName())
-	b.exec("KILL " + id)
+	b.exec("KILL " + b.value("SELECT IS_USED_LOCK(?)", b.lockName()))
 }
 
 func endedSessionAlone(b *leaseBench) {
