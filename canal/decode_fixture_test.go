@@ -236,7 +236,7 @@ func FuzzDecodeRows(f *testing.F) {
 			if err != nil && !errors.Is(err, ErrRows) {
 				t.Errorf("got %v", err)
 			}
-			for _, row := range got {
+			for _, row := range got[:min(len(got), 3)] {
 				if again, err := ParseImage(row.AppendImage(nil)); err != nil || !reflect.DeepEqual(again, row) {
 					t.Errorf("a row does not survive being stored: %v", err)
 				}
@@ -302,6 +302,28 @@ func jsonDocuments(t testing.TB, e rowsEvent, fix fixture) [][]byte {
 		t.Fatal(err)
 	}
 	return docs
+}
+
+func TestATableMapThatClaimsMoreValuesThanItHasIsRefusedBeforeItIsParsed(t *testing.T) {
+	for name, f := range fixtures(t) {
+		events, err := f.events()
+		if err != nil || len(events) == 0 {
+			t.Fatal(err)
+		}
+		tableMap := f.Events[1][replication.EventHeaderSize : len(f.Events[1])-4]
+		if err := vetTableMap(tableMap); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, kind := range []byte{replication.TABLE_MAP_OPT_META_SET_STR_VALUE, replication.TABLE_MAP_OPT_META_ENUM_STR_VALUE} {
+			claim := append(slices.Clone(tableMap), kind, 9, 0xfe, 0, 0, 0, 0, 0, 0, 1, 0) // 2^48 values
+			if vetTableMap(claim) == nil {
+				t.Errorf("%s: a list of 2^48 values in no bytes was accepted", name)
+			}
+		}
+		if vetTableMap(tableMap[:20]) == nil {
+			t.Errorf("%s: 20 bytes of a table map were accepted", name)
+		}
+	}
 }
 
 func FuzzParseImage(f *testing.F) {

@@ -149,6 +149,9 @@ func (r *rowReader) tableMap(e event) (TableName, error) {
 
 func (r *rowReader) parseMap(raw []byte) (_ *replication.TableMapEvent, err error) {
 	defer catch(&err)
+	if err := vetTableMap(raw[headerLen:]); err != nil {
+		return nil, err
+	}
 	parsed, err := r.parser.Parse(raw)
 	if err != nil {
 		return nil, err
