@@ -29,6 +29,10 @@ type entry struct {
 	seen    string    // the status that the relay saw, what a row-state write is conditional on
 	row     canal.Row // the image, kept for rows that may have to be parked with it
 	commit  time.Time // when its transaction committed; zero when unknown
+	fresh   time.Time // as of when its row is known to be unsent
+	again   bool      // it may have been sent before: its row is looked at first
+	verdict verdict   // of the last look at its row
+	page    *page     // the look that found it (fromSweep)
 	fault   *fault    // why it cannot be sent at all; nil for a message that maps
 
 	number uint64 // its place in the window (fromStream)

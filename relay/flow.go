@@ -3,6 +3,7 @@ package relay
 import (
 	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/towpath/towpath/relay/rabbit"
 )
@@ -27,6 +28,7 @@ type flow struct {
 	any   fifo // ready, bound to no lane
 	slots []*entry
 	free  []uint64
+	ended []*entry // taken from their queues and not to be sent, see recheck.go
 
 	admitted uint64
 	count    int   // entries admitted and not yet let go
@@ -79,17 +81,25 @@ func (f *flow) makeReady(e *entry) {
 
 // fill moves ready entries to lane i while it has room, oldest first, and
 // appends their tickets to out.
+//
+// An entry that has to be looked at first holds its queue back: what stands
+// behind it may not overtake it (P6).
 func (f *flow) fill(i int, out []rabbit.Ticket) []rabbit.Ticket {
 	lane := &f.lanes[i]
+	now := time.Now()
 	for {
 		from := &lane.ready
 		if from.empty() || (!f.any.empty() && f.any.peek().order < from.peek().order) {
 			from = &f.any
 		}
-		if from.empty() || !lane.takes(from.peek()) {
+		if from.empty() || !lane.takes(from.peek()) || from.peek().stale(now) {
 			return out
 		}
 		e := from.pop()
+		if e.verdict != stillUnsent {
+			f.ended = append(f.ended, e)
+			continue
+		}
 		e.lane = int32(i)
 		lane.messages++
 		lane.bytes += int64(e.message.Size())

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -27,26 +26,62 @@ type leader struct {
 	db     *sql.DB // sessions of this leadership, all on the server that it began on
 	store  *checkpoint.Store
 	server canal.Server
+	start  canal.Start                    // where the stream goes on
+	states map[canal.TableName]tableState // how its tables began, and sweeps under way
+	blind  error                          // why the binlog cannot be read; nil when it can
 
 	reader   *reader
 	preparer *preparer
+	fallback *fallback
+	checker  *checker
 	loop     *loop
 	writer   *writer
 	lanes    []*rabbit.Lane
 	gate     *gatekeeper
+	pass     *checkpoint.Mark // a place that an operator lets pass
 }
 
 // lead is called by the elector for each leadership. ctx ends when the process
 // is to stop, or with the leadership.
 func (r *Relay) lead(ctx context.Context, term *Term) error {
-	l := &leader{relay: r, term: term, log: r.log.With(zap.Uint64("term", term.Fence.Term)), tables: newTables(r.config, r.metrics)}
-	start, err := l.prepare(ctx)
+	var pass *checkpoint.Mark
+	for {
+		l := &leader{relay: r, term: term, pass: pass, log: r.log.With(zap.Uint64("term", term.Fence.Term)), tables: newTables(r.config, r.metrics)}
+		err := l.lead(ctx)
+		var again *beginAgain
+		if !errors.As(err, &again) || ctx.Err() != nil {
+			return err
+		}
+		pass = again.pass
+		term.Checkpoint = again.checkpoint
+		l.log.Info("beginning again", zap.String("after", again.after))
+	}
+}
+
+// beginAgain says that the leadership goes on from what the checkpoint has now.
+type beginAgain struct {
+	after      string
+	pass       *checkpoint.Mark // a place that an operator lets pass
+	checkpoint checkpoint.Checkpoint
+}
+
+func (e *beginAgain) Error() string { return "begin again after " + e.after }
+
+// lead leads until something ends it. What no retry mends ends in a halt, which
+// an operator ends.
+func (l *leader) lead(ctx context.Context) error {
+	err := l.prepare(ctx)
 	if l.db != nil {
 		defer l.db.Close()
 	}
 	if err == nil {
-		l.build(start)
-		err = l.run(ctx)
+		if err = l.build(ctx); err == nil {
+			err = l.run(ctx)
+		}
+	}
+	var gap *canal.GapError
+	if errors.As(err, &gap) && ctx.Err() == nil {
+		err = l.gap(ctx, gap)
 	}
 	var halt *haltError
 	if errors.As(err, &halt) {
@@ -56,7 +91,7 @@ func (r *Relay) lead(ctx context.Context, term *Term) error {
 }
 
 // prepare learns where the stream begins and on which server.
-func (l *leader) prepare(ctx context.Context) (canal.Start, error) {
+func (l *leader) prepare(ctx context.Context) error {
 	c := l.relay.config
 	// The server of this leadership is the one that answers first; a session
 	// that finds another one behind the address is refused (P4).
@@ -74,43 +109,42 @@ func (l *leader) prepare(ctx context.Context) (canal.Start, error) {
 	})
 	var err error
 	if l.store, err = checkpoint.Open(ctx, l.db, c.State.Schema); err != nil {
-		return canal.Start{}, err
+		return err
 	}
-	if l.server, err = canal.Inspect(ctx, l.db); err != nil {
-		return canal.Start{}, err
+	if err := l.inspect(ctx); err != nil {
+		return err
 	}
-	start := canal.Start{Position: l.term.Checkpoint.Position, Shapes: canal.Shapes{}}
-	for _, t := range l.term.Checkpoint.Tables {
-		if t.Shape == nil {
-			continue
-		}
-		shape := new(canal.Shape)
-		if err := json.Unmarshal(t.Shape, shape); err != nil {
-			return start, fmt.Errorf("read the saved shape of %s.%s: %w", t.Schema, t.Name, err)
-		}
-		start.Shapes[canal.TableName{Schema: t.Schema, Name: t.Name}] = shape
+	if err := l.restore(); err != nil {
+		return err
 	}
-	if start.Position.IsZero() {
-		return l.firstStart(ctx)
-	}
-	return start, nil
+	return l.begin(ctx)
 }
 
-// firstStart takes the server's present position and makes it the stream's.
-func (l *leader) firstStart(ctx context.Context) (canal.Start, error) {
-	start := canal.Start{Position: l.server.Position, Shapes: canal.Shapes{}}
-	err := l.store.Fenced(ctx, l.term.Fence, func(ctx context.Context, tx *checkpoint.Tx) error {
-		return tx.SavePosition(ctx, start.Position)
-	})
-	if err != nil {
-		return start, fmt.Errorf("save the first position: %w", err)
+// inspect learns which server this is, and whether its binlog can be read.
+func (l *leader) inspect(ctx context.Context) (err error) {
+	l.server, err = canal.Inspect(ctx, l.db)
+	switch {
+	case errors.Is(err, canal.ErrPrivilege):
+		l.blind = err
+		conn, err := l.db.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("inspect source: %w", err)
+		}
+		defer conn.Close()
+		l.server.Flavor, l.server.Identity, err = checkpoint.Identify(ctx, conn)
+		if err != nil {
+			return fmt.Errorf("inspect source: %w", err)
+		}
+		return conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&l.server.Version)
+	case err == nil && !l.server.Binlog:
+		l.blind = canal.ErrBinlogOff
 	}
-	l.log.Info("first start", zap.Stringer("position", start.Position))
-	return start, nil
+	return err
 }
 
 // build puts the parts together.
-func (l *leader) build(start canal.Start) {
+func (l *leader) build(ctx context.Context) error {
+	start := l.start
 	c, m := l.relay.config, l.relay.metrics
 	l.gate = newGatekeeper(l.term, l.server.Identity, c.State.Schema, c.Broker.Connections)
 	l.gate.broker, l.gate.log = Broker(c, "towpath/"+c.Name+"/fences"), l.log
@@ -125,38 +159,49 @@ func (l *leader) build(start canal.Start) {
 	intake, steps := newQueue[canal.Batch](handOver), newQueue[step](handOver)
 	answers := newQueue[rabbit.Outcome](1 << 40) // bounded by what is with the lanes
 	l.writer = newWriter(l.store, l.term.Fence, m, l.log)
-	l.preparer = newPreparer(l.tables, intake, steps)
+	low := start.Position.Clone()
+	low.Server = l.server.Identity // by GTID a stream goes on on another server
+	begun := low
+	if start.Position.Server != l.server.Identity {
+		begun = checkpoint.Position{} // its files are another server's
+	}
+	found := newFound(memory/4, begun)
+	ledger, err := newXALedger(ctx, c, l.store)
+	if err != nil {
+		return err
+	}
+	dues := newDues()
+	l.preparer = &preparer{tables: l.tables, in: intake, out: steps, mappings: map[*table]*mapping{}, metrics: m, log: l.log,
+		store: l.store, fence: l.term.Fence, current: newCurrent(l.db, l.server, l.tables), dues: dues, xa: ledger, states: l.states,
+		server: l.server.Identity, last: begun, pass: l.pass}
+	l.checker = newChecker(newCurrent(l.db, l.server, l.tables), l.log)
+	l.fallback = newFallback(l, found, dues, memory/4)
 	options := sourceOptions(c, l.tables, l.log)
 	options.DB = l.db
-	options.Opened = l.opened
-	l.reader = &reader{source: canal.NewSource(options), start: start, intake: intake, metrics: m, log: l.log}
+	for _, t := range l.tables.list() {
+		options.Existing = append(options.Existing, t.name)
+	}
+	start.Skip = l.pass
+	l.reader = &reader{options: options, server: l.server.Identity, start: start, intake: intake, metrics: m, log: l.log}
 	l.loop = &loop{
 		config: settings{every: c.Checkpoint.Every, idle: c.Checkpoint.Idle,
 			maxEntries: roomFactor * c.Broker.InFlight * c.Broker.Connections, maxBytes: memory},
 		metrics: m, steps: steps, answers: answers, writer: l.writer,
 		window: newWindow(), flow: newFlow(c.Broker.Connections, c.Broker.InFlight, c.Broker.InFlightBytes),
-		low: start.Position.Clone(), parkedBy: map[string]int{}, lastSave: time.Now(), beat: l.relay.health.beat,
+		found: found, checks: l.checker.checks, checked: l.checker.done,
+		low: low, parkedBy: map[string]int{}, lastSave: time.Now(), beat: l.relay.health.beat,
 	}
 	for i := range c.Broker.Connections {
 		lane := l.newLane(i, answers)
 		l.lanes = append(l.lanes, lane)
 		l.loop.lanes = append(l.loop.lanes, lane)
 	}
+	return nil
 }
 
 // handOver bounds, in bytes, what lies between two goroutines: enough that the
 // giver need not wait for each turn of the taker.
 const handOver = 1 << 20
-
-// opened refuses a stream from another server than the one that the state is on.
-func (l *leader) opened(s canal.Session) error {
-	if s.Server != l.server.Identity {
-		return errOtherServer
-	}
-	return nil
-}
-
-var errOtherServer = errors.New("another server answers at the source's address: beginning again there")
 
 func (l *leader) newLane(i int, answers *queue[rabbit.Outcome]) *rabbit.Lane {
 	c, m := l.relay.config, l.relay.metrics
@@ -195,7 +240,9 @@ func (l *leader) run(ctx context.Context) error {
 	stop := make(chan struct{})
 
 	parts := []func() error{
-		func() error { return l.reader.run(reading) },
+		func() error { return l.read(reading) },
+		func() error { return l.fallback.run(reading) },
+		func() error { return l.checker.run(work) },
 		func() error { return l.preparer.run(work) },
 		func() error { return l.loop.run(work, stop) },
 		func() error { return l.writer.run(work) },
@@ -252,26 +299,6 @@ func (l *leader) watch(ctx context.Context) error {
 				l.log.Warn("no broker was reached: giving the lease up so that another may try", zap.Duration("for", away))
 				l.term.Yield()
 			}
-		}
-	}
-}
-
-// halted keeps the lease, with nothing open, until a person acts.
-func (l *leader) halted(ctx context.Context, halt *haltError) error {
-	gauge := l.relay.metrics.Halted.WithLabelValues(halt.reason)
-	gauge.Set(1)
-	defer gauge.Set(0)
-	l.relay.health.halt(halt)
-	defer l.relay.health.halt(nil)
-	l.log.Error("halted: the stream stands still until a person acts", zap.String("reason", halt.reason), zap.Error(halt.err))
-	beat := time.NewTicker(time.Second)
-	defer beat.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-beat.C:
-			l.relay.health.beat()
 		}
 	}
 }

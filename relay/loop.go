@@ -38,32 +38,39 @@ type loop struct {
 	steps   *queue[step]
 	answers *queue[rabbit.Outcome]
 	writer  *writer
+	found   *found
+	checks  chan []*entry // to the checker, capacity 1
+	checked chan checked  // from it
 
 	window *window
 	flow   *flow
 	low    checkpoint.Position // up to here everything is settled (P3)
 
-	held     []step                    // taken from the preparer, not admitted yet
-	writes   []write                   // confirmed, row state not written
-	locked   []write                   // row state not written because the application holds the row
-	parks    []*entry                  // refused, not parked yet; they hold their place in the window
-	covers   []cover                   // shapes that hold from a row of the window on, in order
-	due      []checkpoint.CoveredTable // those that the low-water has passed
-	parkedBy map[string]int            // gates of strict tables that have parked rows, with their number
-	busy     bool                      // the writer works on a job
-	dueSave  bool                      // the low-water passed rows of ours since the last job
-	moved    bool                      // the low-water moved since the last job
-	lastSave time.Time
-	lastTry  time.Time       // when locked rows were last tried again
-	tickets  []rabbit.Ticket // reused
-	beat     func()
+	held      []step         // taken from the preparer, not admitted yet
+	foundHeld []*page        // taken from the fallback, not admitted yet
+	writes    []write        // confirmed, row state not written
+	writing   []write        // with the writer now
+	locked    []write        // row state not written because the application holds the row
+	parks     []*entry       // refused, not parked yet; they hold their place in the window
+	covers    []cover        // shapes that hold from a row of the window on, in order
+	due       []cover        // those that the low-water has passed
+	parkedBy  map[string]int // gates of strict tables that have parked rows, with their number
+	checking  bool           // a look at late rows is under way
+	busy      bool           // the writer works on a job
+	dueSave   bool           // the low-water passed rows of ours since the last job
+	moved     bool           // the low-water moved since the last job
+	lastSave  time.Time
+	lastTry   time.Time       // when locked rows were last tried again
+	tickets   []rabbit.Ticket // reused
+	beat      func()
 }
 
-// cover is what the checkpoint has to say of a table once all rows below a
-// number are settled.
+// cover is what the checkpoint has to say once all rows below a number are
+// settled: of a table's shape, or that an XA transaction is done with.
 type cover struct {
 	after uint64
 	table checkpoint.CoveredTable
+	xid   []byte // not nil: instead of a table
 }
 
 // sender is what the loop needs of a lane.
@@ -88,18 +95,30 @@ func (l *loop) run(ctx context.Context, stop <-chan struct{}) error {
 	stopping := false
 	var steps []step
 	var answers []rabbit.Outcome
+	var pages []*page
 	for {
 		l.beat()
 		ready := l.steps.ready
 		if stopping || !l.hasRoom() || len(l.held) > 0 {
 			ready = nil
 		}
+		foundReady := l.found.pages.ready
+		if stopping || !l.hasRoom() || len(l.foundHeld) > 0 {
+			foundReady = nil
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stop:
 			stop, stopping = nil, true
-			l.held = nil
+			l.held, l.foundHeld = nil, nil
+		case <-foundReady:
+			pages = l.found.pages.take(pages)
+			l.foundHeld = pages
+		case q := <-l.found.questions:
+			l.answerQuestion(q)
+		case c := <-l.checked:
+			l.takeChecked(c)
 		case <-ready:
 			steps = l.steps.take(steps)
 			l.held = steps
@@ -116,7 +135,10 @@ func (l *loop) run(ctx context.Context, stop <-chan struct{}) error {
 		case <-tick.C:
 		}
 		l.admitHeld()
+		l.admitFound()
 		l.fill()
+		l.endChecked()
+		l.check()
 		l.advance()
 		l.save(stopping)
 		if stopping && l.idle() {
@@ -149,7 +171,8 @@ func (l *loop) admitHeld() {
 		}
 		if s.end != nil {
 			for _, c := range s.covers {
-				l.covers = append(l.covers, cover{l.window.next(), c})
+				c.after = l.window.next()
+				l.covers = append(l.covers, c)
 			}
 			l.window.end(*s.end, s.rows)
 			l.metrics.ReadTime.Set(float64(s.end.Time.UnixMilli()) / 1000)
@@ -193,6 +216,9 @@ func (l *loop) answer(o *rabbit.Outcome) {
 		return // a token that is not out: a lane's fault, and nothing to lose
 	}
 	if o.Result == rabbit.Delivered {
+		if e.page != nil {
+			e.page.sent++
+		}
 		e.table.metrics.confirmed.Inc()
 		e.table.metrics.sinceCommit(e.commit, time.Now())
 		l.settle(e)
@@ -256,13 +282,16 @@ func (l *loop) settle(e *entry) {
 	if e.origin == fromStream {
 		l.window.settle(e.number)
 	}
+	if e.page != nil {
+		l.settlePage(e.page)
+	}
 }
 
 // advance moves the low-water.
 func (l *loop) advance() {
 	moved, rows := l.window.advance(&l.low)
 	for len(l.covers) > 0 && l.covers[0].after <= l.window.first {
-		l.due, l.covers = append(l.due, l.covers[0].table), l.covers[1:]
+		l.due, l.covers = append(l.due, l.covers[0]), l.covers[1:]
 	}
 	l.moved = l.moved || moved
 	l.dueSave = l.dueSave || rows
@@ -284,7 +313,7 @@ func (l *loop) save(stopping bool) {
 	}
 	due := len(l.parks) > 0 || len(l.writes) >= batchWrites ||
 		(l.dueSave || len(l.writes) > 0) && age >= l.config.every ||
-		l.moved && age >= l.config.idle ||
+		l.moved && (age >= l.config.idle || l.found.progress.due(l.low)) ||
 		stopping && (l.moved || len(l.writes) > 0)
 	if !due {
 		return
@@ -295,7 +324,7 @@ func (l *loop) save(stopping bool) {
 		position := l.low.Clone()
 		j.position, j.covers, l.due = &position, l.due, nil
 	}
-	l.writes = append([]write(nil), l.writes[n:]...)
+	l.writes, l.writing = append([]write(nil), l.writes[n:]...), j.writes
 	l.parks, l.dueSave, l.moved, l.busy, l.lastSave = nil, false, false, true, time.Now()
 	l.writer.jobs <- j
 }
@@ -303,7 +332,10 @@ func (l *loop) save(stopping bool) {
 // written takes the writer's report: parked rows are settled now that they are
 // durable (P2), rows that the application held locked come again.
 func (l *loop) written(done written) {
-	l.busy = false
+	l.busy, l.writing = false, nil
+	if done.position != nil {
+		l.found.progress.set(*done.position)
+	}
 	for _, e := range done.parks {
 		l.settle(e)
 	}

@@ -161,6 +161,7 @@ func (s *schedule) run(kill bool) error {
 		writer:   &writer{jobs: make(chan job, 1), done: make(chan written, 1)},
 		window:   newWindow(),
 		flow:     newFlow(2, window, 1<<20),
+		found:    newFound(1<<20, checkpoint.Position{}),
 		parkedBy: map[string]int{},
 		beat:     func() {},
 	}

@@ -29,6 +29,11 @@ type Metrics struct {
 	rows        *prometheus.CounterVec // by table and end
 	writes      *prometheus.CounterVec // by table and result
 	latency     *prometheus.HistogramVec
+	Polling     prometheus.Gauge
+	Gaps        *prometheus.CounterVec // by kind
+	Unseen      *prometheus.CounterVec // by table
+	Sweeping    *prometheus.GaugeVec   // by table, 1 while it is swept
+	foundRows   *prometheus.CounterVec // by table and look: sweep, fallback
 	orderBreaks *prometheus.CounterVec
 	refusals    *prometheus.CounterVec // by table and class
 }
@@ -36,6 +41,7 @@ type Metrics struct {
 // tableMetrics are one table's, looked up once.
 type tableMetrics struct {
 	confirmed, filtered, passed, deferred, withdrawn, gone prometheus.Counter
+	absent, already, swept, found                          prometheus.Counter
 	refusals                                               *prometheus.CounterVec // by class
 	written, conflicts, busy, failedWrites                 prometheus.Counter
 	latency                                                prometheus.Observer
@@ -92,6 +98,11 @@ func NewMetrics(reg prometheus.Registerer, stream string) *Metrics {
 
 	m.rows = counters("rows_total", "Rows by the end that they came to.", "table", "end")
 	m.writes = counters("row_state_writes_total", "Row-state writes by result.", "table", "result")
+	m.Polling = gauge("polling", "1 while the binlog cannot be read and mark and delete tables are served by polling.")
+	m.Gaps = counters("gaps_total", "Places where the binlog could not show what was committed, by kind.", "kind")
+	m.Unseen = counters("unseen_writes_total", "Statements that wrote to a table without showing their rows in the binlog.", "table")
+	m.Sweeping = gauges("sweeping", "1 while the rows that were there are swept, by table.", "table")
+	m.foundRows = counters("found_rows_total", "Unsent rows that a sweep or the fallback found, in primary-key order, by look.", "table", "look")
 	m.orderBreaks = counters("order_breaks_total", "Rows of a fast table that may have been overtaken after a refusal.", "table")
 	m.refusals = counters("refusals_total", "Rows that were parked, by class of the refusal.", "table", "class")
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -110,6 +121,10 @@ func (m *Metrics) table(label string) *tableMetrics {
 		deferred:     m.rows.WithLabelValues(label, "deferred"),
 		withdrawn:    m.rows.WithLabelValues(label, "withdrawn"),
 		gone:         m.rows.WithLabelValues(label, "gone"),
+		absent:       m.rows.WithLabelValues(label, "absent"),
+		already:      m.rows.WithLabelValues(label, "sent_before"),
+		swept:        m.foundRows.WithLabelValues(label, "sweep"),
+		found:        m.foundRows.WithLabelValues(label, "fallback"),
 		refusals:     m.refusals.MustCurryWith(prometheus.Labels{"table": label}),
 		written:      m.writes.WithLabelValues(label, "written"),
 		conflicts:    m.writes.WithLabelValues(label, "conflict"),

@@ -15,20 +15,28 @@ import (
 // handed over whole: everything before it is in the relay's hands already, so
 // nothing is lost or doubled.
 type reader struct {
-	source  *canal.Source
+	options canal.Options
+	server  string // identity of the leadership's server
 	start   canal.Start
 	intake  *queue[canal.Batch]
 	metrics *Metrics
 	log     *zap.Logger
+	// lost is told when the binlog cannot be read for a reason that may last.
+	lost func(error)
 }
+
+// errOtherServer ends the leadership: positions, sweeps and the fallback's
+// rounds are of the server that it began on.
+var errOtherServer = errors.New("another server answers at the source's address: beginning again there")
 
 // run reads until ctx ends, or until something that no retry mends.
 func (r *reader) run(ctx context.Context) error {
 	r.start.Position, r.start.Shapes = r.start.Position.Clone(), r.start.Shapes.Clone()
+	source := canal.NewSource(r.options)
 	failures := 0
 	for {
 		began := time.Now()
-		err := r.source.Stream(ctx, r.start, func(b canal.Batch) error {
+		err := source.Stream(ctx, r.start, func(b canal.Batch) error {
 			if failures > 0 {
 				r.log.Info("reading the binlog again", zap.Int("attempts", failures+1))
 				failures = 0
@@ -43,9 +51,13 @@ func (r *reader) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.As(err, &gap):
-			return &haltError{reason: "gap", err: err}
+			return err
 		case errors.As(err, &halt):
-			return &haltError{reason: string(halt.Reason), err: err}
+			return &haltError{reason: string(halt.Reason), err: err, mark: &halt.Mark}
+		case errors.Is(err, errOtherServer):
+			return err
+		case errors.Is(err, canal.ErrBinlogOff), errors.Is(err, canal.ErrPrivilege), errors.Is(err, canal.ErrEngine):
+			r.lost(err)
 		}
 		if failures++; failures == 1 || time.Since(began) > time.Minute {
 			r.log.Warn("the binlog cannot be read, trying on", zap.Error(err))
@@ -65,6 +77,7 @@ func (r *reader) take(ctx context.Context, b canal.Batch) error {
 	r.start.Shapes.Apply(b)
 	if b.End != nil {
 		r.start.Position.Advance(*b.End)
+		r.start.Position.Server = r.server
 		r.start.Skip = nil
 	}
 	return nil

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/towpath/towpath/canal"
@@ -22,6 +23,18 @@ func (t *table) fast() bool   { return t.config.Ordering == configs.OrderFast }
 
 // writesBack says whether a confirmed row is marked or deleted.
 func (t *table) writesBack() bool { return t.config.AfterPublish != configs.Keep }
+
+// marks says whether a confirmed row's status is set.
+func (t *table) marks() bool { return t.config.AfterPublish == configs.Mark }
+
+// halts says whether the stream halts where the binlog has hidden rows of the
+// table: nothing can tell which, or nobody is to look.
+func (t *table) halts() bool { return !t.writesBack() || t.config.OnGap == configs.GapHalt }
+
+// isWithdrawn says whether the application withdraws a row by a status.
+func (t *table) isWithdrawn(status string) bool {
+	return slices.Contains(t.config.Status.Withdrawn, configs.StatusValue(status))
+}
 
 // tables finds the table for a name. The source, the preparer and the fallback
 // ask it, each from its own goroutine.
@@ -70,3 +83,23 @@ func (ts *tables) interest(name canal.TableName) (canal.Interest, bool) {
 	wanted := t.config.Reads()
 	return canal.Interest{Columns: func(name string) bool { return containsFold(wanted, name) }}, true
 }
+
+// list is every table that is known by now, by number.
+func (ts *tables) list() []*table {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return append([]*table(nil), ts.all...)
+}
+
+// polled is every table whose rows show which are unsent.
+func (ts *tables) polled() []*table {
+	return slices.DeleteFunc(ts.list(), func(t *table) bool { return !t.writesBack() })
+}
+
+// keeps says whether a table's rows do not show which are unsent.
+func (ts *tables) keeps() bool {
+	return slices.ContainsFunc(ts.list(), func(t *table) bool { return !t.writesBack() })
+}
+
+// halting says whether the stream halts at a gap.
+func (ts *tables) halting() bool { return slices.ContainsFunc(ts.list(), (*table).halts) }

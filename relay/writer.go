@@ -15,8 +15,8 @@ import (
 type job struct {
 	writes   []write
 	parks    []*entry
-	covers   []checkpoint.CoveredTable // shapes that hold at position
-	position *checkpoint.Position      // nil: only rows
+	covers   []cover              // what holds at position
+	position *checkpoint.Position // nil: only rows
 }
 
 // written is the report of a job that is committed, or of why no job ever will be.
@@ -124,7 +124,7 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 			}
 		}
 		for _, c := range j.covers {
-			if err := tx.CoverTable(ctx, c.Schema, c.Name, c.Shape); err != nil {
+			if err := c.save(ctx, tx); err != nil {
 				return err
 			}
 		}
@@ -140,6 +140,13 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 		}
 	}
 	return done, err
+}
+
+func (c cover) save(ctx context.Context, tx *checkpoint.Tx) error {
+	if c.xid != nil {
+		return tx.DropPrepared(ctx, c.xid)
+	}
+	return tx.CoverTable(ctx, c.table.Schema, c.table.Name, c.table.Shape)
 }
 
 // jobTimeout bounds one attempt: a server that does not answer must not keep

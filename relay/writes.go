@@ -82,7 +82,7 @@ func groupWrites(writes []write) []writeGroup {
 // meanwhile wins (P10).
 func (g writeGroup) apply(ctx context.Context, tx *checkpoint.Tx) (groupReport, error) {
 	r := groupReport{writeGroup: g}
-	free, err := g.query(ctx, tx, g.lockStatement(), g.writes, g.seenArgs())
+	free, err := g.query(ctx, tx.Query, g.lockStatement(), g.writes, g.seenArgs())
 	if err != nil {
 		return r, g.judge(err)
 	}
@@ -95,7 +95,7 @@ func (g writeGroup) apply(ctx context.Context, tx *checkpoint.Tx) (groupReport, 
 		}
 	}
 	if len(missing) > 0 {
-		now, err := g.query(ctx, tx, g.statusStatement(len(missing)), missing, nil)
+		now, err := g.query(ctx, tx.Query, g.statusStatement(len(missing)), missing, nil)
 		if err != nil {
 			return r, g.judge(err)
 		}
@@ -213,9 +213,12 @@ func (g writeGroup) confirmStatement(n int) string {
 	return fmt.Sprintf("UPDATE %s SET %s WHERE %s%s", g.table.name.Quote(), set, g.where(n), g.andSeen())
 }
 
+// runQuery is how a session or a transaction runs a reading statement.
+type runQuery func(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+
 // query returns the status column of the rows that a statement finds, by ref.
-func (g writeGroup) query(ctx context.Context, tx *checkpoint.Tx, statement string, writes []write, more []any) (map[string]string, error) {
-	rows, err := tx.Query(ctx, statement, append(g.keyArgs(writes), more...)...)
+func (g writeGroup) query(ctx context.Context, run runQuery, statement string, writes []write, more []any) (map[string]string, error) {
+	rows, err := run(ctx, statement, append(g.keyArgs(writes), more...)...)
 	if err != nil {
 		return nil, err
 	}
