@@ -3,7 +3,7 @@ package relay
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { labtest.Main(m) }
