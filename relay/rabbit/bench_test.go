@@ -12,7 +12,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
 
-	"github.com/towpath/towpath/deploy/lab"
 	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
@@ -26,7 +25,7 @@ const benchWindow = 256
 func BenchmarkPublish(b *testing.B) {
 	for _, kind := range kinds {
 		b.Run(string(kind), func(b *testing.B) {
-			v := labtest.Vhost(b, labtest.Rabbit(b, lab.RabbitOptions{Kind: kind}))
+			v := labtest.Vhost(b, shared(b, kind))
 			ch := admin(b, v)
 			declare(b, ch, "plain", "quorum", nil)
 			declare(b, ch, "lane", "quorum", nil)

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
 // deadAddress is a loopback address where nobody listens.
@@ -106,56 +105,47 @@ func TestNoErrorQuotesAnUrl(t *testing.T) {
 
 func TestALaneSpeaksTLSAndLogsInByItsCertificate(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			mq := labtest.Rabbit(t, lab.RabbitOptions{
-				Kind: kind, TLS: true,
-				Plugins: []string{"rabbitmq_auth_mechanism_ssl"},
-				Config:  []string{"ssl_cert_login_from = common_name", "auth_mechanisms.1 = PLAIN", "auth_mechanisms.2 = EXTERNAL"},
-			})
-			v := labtest.Vhost(t, mq)
-			ch := admin(t, v)
-			declare(t, ch, "q", "quorum", nil)
-			config := func(own ...lab.KeyPair) func() (*tls.Config, error) {
-				return func() (*tls.Config, error) {
-					c, err := mq.Certificates().ClientConfig(own...)
-					if err == nil {
-						c.ServerName = "" // the url's host is checked
-					}
-					return c, err
+	onEach(t, func(t *testing.T, mq *lab.RabbitServer, v lab.Vhost) {
+		ch := admin(t, v)
+		declare(t, ch, "q", "quorum", nil)
+		config := func(own ...lab.KeyPair) func() (*tls.Config, error) {
+			return func() (*tls.Config, error) {
+				c, err := mq.Certificates().ClientConfig(own...)
+				if err == nil {
+					c.ServerName = "" // the url's host is checked
 				}
+				return c, err
 			}
+		}
 
-			opt := options(v.TLSURLAt(mq.TLSAddr()))
-			opt.TLS = config()
-			r := start(t, opt)
-			r.send(messages(0, 1000, "q")...)
-			r.all()
-			expect(t, "delivered with a password", r.counts()[Delivered], 1000)
-			r.stop()
+		opt := options(v.TLSURLAt(mq.TLSAddr()))
+		opt.TLS = config()
+		r := start(t, opt)
+		r.send(messages(0, 1000, "q")...)
+		r.all()
+		expect(t, "delivered with a password", r.counts()[Delivered], 1000)
+		r.stop()
 
-			pair, err := mq.Certificates().Client(v.User.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			opt = options(fmt.Sprintf("amqps://%s/%s", mq.TLSAddr(), v.Name))
-			opt.Credentials = func() (string, string, error) { return "", "", nil }
-			opt.TLS = config(pair)
-			r = start(t, opt)
-			r.send(messages(1000, 1010, "q")...)
-			r.all()
-			expect(t, "delivered with a certificate", r.counts()[Delivered], 10)
-			r.stop()
+		pair, err := mq.Certificates().Client(v.User.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt = options(fmt.Sprintf("amqps://%s/%s", mq.TLSAddr(), v.Name))
+		opt.Credentials = func() (string, string, error) { return "", "", nil }
+		opt.TLS = config(pair)
+		r = start(t, opt)
+		r.send(messages(1000, 1010, "q")...)
+		r.all()
+		expect(t, "delivered with a certificate", r.counts()[Delivered], 10)
+		r.stop()
 
-			opt.TLS = nil // the lab's authority is unknown to the system
-			r = start(t, opt)
-			if down := r.phase(Down); !strings.Contains(down.Reason, "shake hands over TLS") {
-				t.Errorf("an unknown authority: %s", down.Reason)
-			}
-			expect(t, "duplicates", inOrder(t, consumed(t, ch, "q", 1010), 0, 1010), 0)
-		})
-	}
+		opt.TLS = nil // the lab's authority is unknown to the system
+		r = start(t, opt)
+		if down := r.phase(Down); !strings.Contains(down.Reason, "shake hands over TLS") {
+			t.Errorf("an unknown authority: %s", down.Reason)
+		}
+		expect(t, "duplicates", inOrder(t, consumed(t, ch, "q", 1010), 0, 1010), 0)
+	})
 }
 
 func TestAProbeTellsWhatTheBrokerWouldRefuseAndChangesNothing(t *testing.T) {

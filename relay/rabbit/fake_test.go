@@ -68,6 +68,9 @@ type peer struct {
 	r    *bufio.Reader
 	data uint16 // the confirm channel
 	tag  uint64 // of the newest publish
+
+	ready    bool // the confirm channel is open
+	barriers int  // requests on it after that
 }
 
 // published is one message as it came over the wire.
@@ -124,6 +127,9 @@ func (c *peer) read() (frame, error) {
 		case f.method() == id(10, 50):
 			c.send(0, 10, 51)
 			return frame{}, io.EOF
+		case f.method() == id(85, 10) && c.ready:
+			c.barriers++
+			c.send(c.data, 85, 11)
 		default:
 			return f, nil
 		}
@@ -220,11 +226,12 @@ func (c *peer) confirms() bool {
 	if !ok {
 		return false
 	}
-	c.data, c.tag = f.channel, 0
+	c.data, c.tag, c.ready = f.channel, 0, false
 	c.send(f.channel, 20, 11, []byte{})
 	if _, ok = c.expect(85, 10); ok {
 		c.send(c.data, 85, 11)
 	}
+	c.ready = true
 	return ok
 }
 

@@ -527,6 +527,52 @@ func TestAnExchangeThatRefusedIsTriedAloneUntilItTakesAMessage(t *testing.T) {
 	expect(t, "sessions", r.entered(Up), 1)
 }
 
+func TestAStuckMessageDoesNotHoldUpAProbation(t *testing.T) {
+	t.Parallel()
+	var barriers atomic.Int32
+	f := play(t, func(_ int, c *peer) {
+		if !c.up() {
+			return
+		}
+		for p, ok := c.next(); ok; p, ok = c.next() {
+			barriers.Store(int32(c.barriers))
+			switch {
+			case p.exchange == "x":
+				if !c.closeChannel(404, "NOT_FOUND - no exchange 'x' in vhost '/'") {
+					return
+				}
+			case p.key != "stuck":
+				c.ack(p.tag, false)
+			}
+		}
+	})
+	r := start(t, options(f.url))
+	bad := func(n int) *Message { m := message(n, "k"); m.Exchange = "x"; return m }
+	stuck := r.send(message(1, "stuck"))[0]
+	began := time.Now()
+	refused := r.send(bad(2))
+	r.send(messages(3, 50, "q")...)
+	r.until("all but the stuck message settle", func() bool { return len(r.settled) == len(r.sent)-1 })
+	// Now the exchange is known to refuse, and a message to it waits for what is under way.
+	refused = append(refused, r.send(bad(50))...)
+	r.send(messages(51, 100, "q")...)
+	r.until("all but the stuck message settle", func() bool { return len(r.settled) == len(r.sent)-1 })
+	if d := time.Since(began); d > 8*patience {
+		t.Errorf("it took %v", d)
+	}
+	for _, token := range refused {
+		expect(t, "outcome", r.outcome(token).Result, Refused)
+	}
+	expect(t, "delivered", r.counts()[Delivered], 96)
+	if _, settled := r.settled[stuck]; settled {
+		t.Error("the stuck message settled")
+	}
+	if barriers.Load() == 0 {
+		t.Error("nothing waited for a barrier")
+	}
+	expect(t, "sessions", r.entered(Up), 1)
+}
+
 func TestALaneStopsAtOnceWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

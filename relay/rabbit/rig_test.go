@@ -20,11 +20,21 @@ func TestMain(m *testing.M) { labtest.Main(m) }
 
 var kinds = []lab.Kind{lab.Rabbit310, lab.Rabbit43}
 
-// onEach runs a test on a shared broker of each version.
+// shared returns this package's shared broker of a version.
+func shared(t testing.TB, kind lab.Kind) *lab.RabbitServer {
+	return labtest.Rabbit(t, lab.RabbitOptions{
+		Kind: kind, TLS: true,
+		Plugins: []string{"rabbitmq_auth_mechanism_ssl"},
+		Config:  []string{"ssl_cert_login_from = common_name", "auth_mechanisms.1 = PLAIN", "auth_mechanisms.2 = EXTERNAL"},
+	})
+}
+
+// onEach runs a test on the shared broker of each version.
 func onEach(t *testing.T, test func(*testing.T, *lab.RabbitServer, lab.Vhost)) {
 	for _, kind := range kinds {
 		t.Run(string(kind), func(t *testing.T) {
-			mq := labtest.Rabbit(t, lab.RabbitOptions{Kind: kind})
+			t.Parallel()
+			mq := shared(t, kind)
 			test(t, mq, labtest.Vhost(t, mq))
 		})
 	}

@@ -109,7 +109,7 @@ func alarm(t *testing.T, mq *lab.RabbitServer, v lab.Vhost) {
 	ch := admin(t, v)
 	declare(t, ch, "alarmed", "quorum", nil)
 	opt := options(v.URL())
-	opt.Fence, opt.Heartbeat, opt.ConfirmTimeout = "towpath.alarm", 4*time.Second, 5*time.Second
+	opt.Fence, opt.Heartbeat, opt.ConfirmTimeout = "towpath.alarm", 2*time.Second, 3*time.Second
 	opt.Logger = zap.NewNop()
 	r := start(t, opt)
 	defer r.stop()
@@ -124,7 +124,7 @@ func alarm(t *testing.T, mq *lab.RabbitServer, v lab.Vhost) {
 		r.send(m)
 	}
 	r.phase(Blocked)
-	last := 9 * time.Second // more than twice what silence the heartbeat allows
+	last := 6 * time.Second // twice what silence the heartbeat allows
 	if long {
 		last = time.Minute
 	}
