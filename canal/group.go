@@ -344,7 +344,7 @@ func (r *reader) end(e event, kind Kind, xid []byte) error {
 		mark.Time = e.time()
 	}
 	if r.behind() {
-		if mark.GTID.IsZero() {
+		if !r.byGTID || mark.GTID.IsZero() {
 			return nil
 		}
 		// Settled by its place, but not yet in the set.

@@ -106,8 +106,8 @@ func parseGTID(e event) (checkpoint.GTID, time.Time, error) {
 }
 
 // parseTaggedGTID reads MySQL's GTID_TAGGED event.
-func parseTaggedGTID(e event) (checkpoint.GTID, time.Time, error) {
-	var g checkpoint.GTID
+func parseTaggedGTID(e event) (g checkpoint.GTID, _ time.Time, err error) {
+	defer catch(&err)
 	var t replication.GtidTaggedLogEvent
 	if err := t.Decode(e.body()); err != nil {
 		return g, time.Time{}, errors.New("tagged GTID makes no sense")

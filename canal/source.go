@@ -192,7 +192,6 @@ func (s *Source) stream(ctx context.Context, start Start, byGTID bool, emit func
 
 // note keeps what Progress tells.
 func (s *Source) note(stamp uint32, p *place) {
-	s.heard.Store(time.Now().UnixNano())
 	if stamp != 0 {
 		s.stamp.Store(stamp)
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"sync"
+	"time"
 
 	gomysql "github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -37,7 +38,6 @@ func (c *connection) config() (replication.BinlogSyncerConfig, error) {
 		Localhost:               "towpath",
 		RawModeEnabled:          true, // the reader frames by itself: foreign tables cost next to nothing
 		HeartbeatPeriod:         c.source.heartbeat,
-		ReadTimeout:             c.source.silence,
 		DisableRetrySync:        true, // the library would go on in the middle of a group
 		DiscardGTIDSet:          true,
 		VerifyChecksum:          true,
@@ -81,7 +81,7 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 
 // run connects and reads until something fails, and leaves nothing behind.
 func (c *connection) run(config replication.BinlogSyncerConfig) error {
-	sockets := &sockets{connect: c.source.dial}
+	sockets := &sockets{source: c.source}
 	config.Dialer = sockets.dial
 	stop := context.AfterFunc(c.ctx, sockets.shut)
 	defer stop()
@@ -136,7 +136,7 @@ func (c *connection) HandleEvent(e *replication.BinlogEvent) error {
 // sockets owns the connections that the library makes, so that they can be
 // closed under it: nothing else ends its waiting at once.
 type sockets struct {
-	connect func(ctx context.Context, network, address string) (net.Conn, error)
+	source *Source
 
 	mu   sync.Mutex
 	open []net.Conn
@@ -152,10 +152,11 @@ func (s *sockets) dial(ctx context.Context, network, address string) (net.Conn, 
 	if done {
 		return nil, errShut
 	}
-	conn, err := s.connect(ctx, network, address)
+	conn, err := s.source.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
+	conn = &socket{conn, s.source}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
@@ -174,6 +175,32 @@ func (s *sockets) shut() {
 		conn.Close()
 	}
 	s.open = nil
+}
+
+// socket is a connection on which no read or write waits for longer than the
+// source bears silence. It is set here and not by the library, which would do
+// so, and ask the time, several times for each event.
+type socket struct {
+	net.Conn
+	source *Source
+}
+
+func (s *socket) Read(b []byte) (int, error) {
+	if err := s.Conn.SetReadDeadline(time.Now().Add(s.source.silence)); err != nil {
+		return 0, err
+	}
+	n, err := s.Conn.Read(b)
+	if n > 0 {
+		s.source.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+func (s *socket) Write(b []byte) (int, error) {
+	if err := s.Conn.SetWriteDeadline(time.Now().Add(s.source.silence)); err != nil {
+		return 0, err
+	}
+	return s.Conn.Write(b)
 }
 
 // quiet is a logger for the library: its lines are debugging at best, and their
