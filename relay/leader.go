@@ -93,16 +93,13 @@ func (l *leader) lead(ctx context.Context) error {
 // prepare learns where the stream begins and on which server.
 func (l *leader) prepare(ctx context.Context) error {
 	c := l.relay.config
-	// The server of this leadership is the one that answers first; a session
-	// that finds another one behind the address is refused (P4).
-	var once sync.Once
-	var identity string
+	// The server of this leadership is the one that its lease was won on; a
+	// session that finds another one behind the address is refused (P4).
 	l.db = checkpoint.Connect(Endpoint(c), checkpoint.Session{
 		IdleTimeout: c.Lease.TTL,
 		Check: func(_ checkpoint.Flavor, server string) error {
-			once.Do(func() { identity = server })
-			if server != identity {
-				return fmt.Errorf("another server answers at the source's address")
+			if server != l.term.Server {
+				return errOtherServer
 			}
 			return nil
 		},

@@ -81,7 +81,7 @@ func (w *writer) persist(ctx context.Context, j job) (written, error) {
 			return done, nil
 		case ctx.Err() != nil:
 			return done, context.Cause(ctx)
-		case errors.Is(err, checkpoint.ErrFenced):
+		case errors.Is(err, checkpoint.ErrFenced), errors.Is(err, errOtherServer):
 			return done, err
 		case errors.As(err, &refused):
 			w.refuse(refused)
