@@ -15,8 +15,7 @@ import (
 func (d *demo) press(key byte) {
 	switch key {
 	case 'q', 'Q', ctrlC, ctrlD:
-		d.forced = d.asked || d.phase != ""
-		d.asked = true
+		d.forced, d.asked = d.asked, true
 	case 'k', 'K':
 		d.killLeader()
 	case 'b', 'B':
@@ -229,8 +228,10 @@ func (d *demo) ended(r *relay, err error) {
 
 // logged notes a line of a relay's log.
 func (d *demo) logged(r *relay, l logLine, at time.Time) {
-	r.said = l.String()
-	d.happenedAt(at, "%s: %s", r.name, l)
+	if l.String() != r.said { // lanes say the same one after the other
+		r.said = l.String()
+		d.happenedAt(at, "%s: %s", r.name, l)
+	}
 	if l.Message != "publishing" {
 		return
 	}

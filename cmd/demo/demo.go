@@ -91,8 +91,11 @@ func (d *demo) run() error {
 	if err := d.startRelays(); err != nil {
 		return err
 	}
-	if err := d.until(d.leads, time.Minute); err != nil {
+	if err := d.until(func() bool { return d.leads() || d.asked }, time.Minute); err != nil {
 		return fmt.Errorf("wait for a relay to publish: %w", err)
+	}
+	if d.asked {
+		return errForced
 	}
 	d.began, d.phase = time.Now(), ""
 	open, closeShop := context.WithCancel(d.playing)
@@ -120,9 +123,9 @@ func (d *demo) run() error {
 
 // finish lets everything settle, stops the relays and closes the account.
 func (d *demo) finish(shut *bool) error {
-	d.phase = "the shop is closed: waiting for what it committed"
+	d.phase, d.asked = "the shop is closed; waiting for what it committed (q: no longer)", false
 	settled := func() bool {
-		return *shut && d.busy == "" && (d.ledger.waiting().rows == 0 || d.idleFor(settleWithin))
+		return *shut && d.busy == "" && (d.asked || d.ledger.waiting().rows == 0 || d.idleFor(settleWithin))
 	}
 	if err := d.until(settled, 5*time.Minute); err != nil && !errors.Is(err, errTimeout) {
 		return err

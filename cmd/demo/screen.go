@@ -110,7 +110,7 @@ func (l line) text(width int, color bool) string {
 }
 
 // narrow is the width below which figures stand in one column.
-const narrow = 72
+const narrow = 76
 
 // render lays the view out in at most height lines. What matters least, the
 // oldest events, gives way first.
@@ -164,7 +164,7 @@ type figure struct{ name, value, note string }
 func (v view) figures() []figure {
 	return []figure{
 		{"committed", thousands(v.committed), "rows in " + thousands(v.transactions) + " orders"},
-		{"confirmed", thousands(v.confirmed), "by the broker"},
+		{"confirmed", thousands(v.confirmed), "as the relays counted"},
 		{"consumed", thousands(v.consumed), "different rows"},
 		{"rolled back", thousands(v.rolledBack), "rows"},
 		{"waiting", thousands(v.waiting), "oldest " + brief(v.oldest)},
@@ -197,7 +197,7 @@ func columns(figures []figure, width int) []line {
 	return ls
 }
 
-const noteWidth = 21
+const noteWidth = 24
 
 // verdicts are the figures that must stay zero, and duplicates, which need not.
 func (v view) verdicts(width int) []line {

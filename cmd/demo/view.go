@@ -87,12 +87,19 @@ func (d *demo) account(unsent int) string {
 	line("consumed", l.delivered, "different rows, in %d deliveries", l.deliveries)
 	line("lost", len(lost), "committed and never consumed%s", list(lost))
 	line("ghosts", l.ghosts, "consumed and never committed")
-	line("duplicates", l.duplicates, "consumed again; %d kills, %d broker restarts, %d purges", d.kills, d.restarts, d.purges)
+	line("duplicates", l.duplicates, "consumed again; %s, %s, %s", times(d.kills, "kill"), times(d.restarts, "broker restart"), times(d.purges, "purge"))
 	line("out of order", l.disordered, "consumed after a later row of their key")
 	line("unsent", unsent, "rows that their tables still show as not sent")
 	all := &l.lags.all
 	fmt.Fprintf(&b, "  %-14s p50 %s, p99 %s, longest %s, from sending COMMIT to the consumer\n", "lag", brief(all.quantile(.5)), brief(all.quantile(.99)), brief(all.max))
 	return b.String()
+}
+
+func times(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // list shows the first few of ids.
