@@ -130,7 +130,14 @@ func TestAHostileJSONDocumentIsAnErrorAndNotAFlood(t *testing.T) {
 	for at, size := 1, len(bomb)-1; at+4 <= len(bomb); at, size = at+10, size-10 {
 		bomb[at+2], bomb[at+3] = byte(size), byte(size>>8)
 	}
+	// Arrays in arrays, one deeper than MySQL goes.
+	deep := []byte{0, 0, 4, 0}
+	for range maxJSONDepth {
+		size := len(deep) + 7
+		deep = append([]byte{1, 0, byte(size), byte(size >> 8), jsonSmallArray, 7, 0}, deep...)
+	}
 	for name, doc := range map[string][]byte{
+		"a document too deep":              append([]byte{jsonSmallArray}, deep...),
 		"a document that refers to itself": bomb,
 		"an unknown type":                  {0x0d},
 		"a literal that ends":              {jsonLiteral},

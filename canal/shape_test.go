@@ -130,3 +130,21 @@ func named(row Row) string {
 	}
 	return strings.Join(s, " ")
 }
+
+func TestABinaryThatMayBeAUUIDIsNotGuessed(t *testing.T) {
+	onEachServer(t, func(t *testing.T, l *decodeLab) {
+		if l.flavor != checkpoint.MariaDB || !l.full {
+			return // MySQL has no such types, and without names the places decide
+		}
+		l.exec("CREATE TABLE u (id INT PRIMARY KEY, v UUID, w BINARY(16), x BINARY(5))")
+		l.exec("INSERT INTO u VALUES (1, UUID(), 'a', 'b')")
+		l.exec("ALTER TABLE u RENAME COLUMN v TO vv, RENAME COLUMN w TO ww, RENAME COLUMN x TO xx")
+		events, shape := l.events()["u"], l.shape("u")
+		for column, certain := range map[string]bool{"v": false, "w": false, "x": true} {
+			_, err := l.decodeAll(events, shape, Interest{Columns: func(name string) bool { return name == column }})
+			if certain != (err == nil) || err != nil && !errors.Is(err, ErrShape) {
+				t.Errorf("%s: got %v", column, err)
+			}
+		}
+	})
+}
