@@ -27,6 +27,7 @@ type reader struct {
 
 	place  place
 	byGTID bool
+	moved  bool // an event of a file was read
 	first  bool // no format description event was seen yet
 	// nameless leaves the GTIDs out of the marks: the position has no set that
 	// they could complete.
@@ -87,10 +88,23 @@ func (r *reader) pass(e event) error {
 	}
 	start := r.place.offset
 	r.place.pass(len(e.raw), e.logPos)
-	if !r.byGTID && r.sameFile() && start < r.from.Offset && r.place.offset > r.from.Offset {
-		return &GapError{Kind: GapHistory, From: r.from, Detail: "the position is inside of an event"}
+	first := !r.moved
+	r.moved = true
+	if r.byGTID || !r.sameFile() {
+		return nil
+	}
+	across := start < r.from.Offset && r.place.offset > r.from.Offset
+	// What begins at the position must end where it says, give or take the
+	// checksum that the server may leave out.
+	beside := first && start == r.from.Offset && r.place.offset-start > uint64(len(e.raw)+2*replication.BinlogChecksumLength)
+	if across || beside {
+		return r.insideEvent()
 	}
 	return nil
+}
+
+func (r *reader) insideEvent() error {
+	return &GapError{Kind: GapHistory, From: r.from, Detail: "the position is inside of an event"}
 }
 
 const (

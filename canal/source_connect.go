@@ -104,6 +104,9 @@ func (c *connection) run(config replication.BinlogSyncerConfig) error {
 		return c.err
 	}
 	err = classify(err, c.start.Position)
+	if errors.Is(err, ErrDamaged) && c.reader != nil && !c.reader.moved && !c.byGTID {
+		return c.reader.insideEvent()
+	}
 	if errors.Is(err, ErrAccess) && c.reader != nil {
 		return fmt.Errorf("register as a replica: %w", ErrPrivilege) // it was let in before
 	}

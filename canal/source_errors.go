@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	gomysql "github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
 
 	"github.com/towpath/towpath/checkpoint"
 )
@@ -18,6 +19,7 @@ var (
 	ErrPrivilege  = errors.New("the account may not read the binary log: grant REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: also BINLOG MONITOR)")
 	ErrTLS        = errors.New("the server offers no TLS: enable it, or set tls.mode to preferred")
 	ErrServerID   = errors.New("another replica with this server_id or UUID took over the stream: set a server_id of its own for each")
+	ErrDamaged    = errors.New("an event is damaged: check the server's binlog files (mysqlbinlog --verify-binlog-checksum) and the network")
 	ErrPacketSize = errors.New("an event is larger than the server sends: raise max_allowed_packet on the server")
 )
 
@@ -74,8 +76,12 @@ func (e *HaltError) Error() string {
 func classify(err error, from checkpoint.Position) error {
 	var my *gomysql.MyError
 	if !errors.As(err, &my) {
-		if err != nil && strings.Contains(err.Error(), "does not support TLS required by the client") {
+		switch {
+		case err == nil:
+		case strings.Contains(err.Error(), "does not support TLS required by the client"):
 			return ErrTLS
+		case strings.Contains(err.Error(), replication.ErrChecksumMismatch.Error()), strings.Contains(err.Error(), "invalid data size"):
+			return ErrDamaged
 		}
 		return err
 	}

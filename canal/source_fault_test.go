@@ -186,7 +186,7 @@ func TestADeadPeerIsSeenInTime(t *testing.T) {
 	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		p := f.proxy()
 		s := f.source(func(o *Options) { o.Address = p.Addr() })
-		s.heartbeat, s.silence = 200*time.Millisecond, 900*time.Millisecond
+		s.heartbeat, s.silence = 100*time.Millisecond, 500*time.Millisecond
 		g := f.follow(s, f.start())
 		f.insert(1, 1)
 		g.awaitRow(t, "1")

@@ -79,7 +79,7 @@ func TestRowsOfManyMegabytesArriveWhole(t *testing.T) {
 }
 
 func TestChecksumsMayBeOffAndChange(t *testing.T) {
-	onOwn(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
+	onEach(t, []variant{mysqlGTID, mariaFull}, func(t *testing.T, f *rig) {
 		start := f.start()
 		g := f.follow(f.source(), start)
 		for i, sum := range []string{"NONE", "CRC32", "NONE"} {
@@ -93,7 +93,7 @@ func TestChecksumsMayBeOffAndChange(t *testing.T) {
 }
 
 func TestFilesThatArePurgedBehindTheStreamDoNotStopIt(t *testing.T) {
-	onOwn(t, []variant{mysqlGTID, mysqlPlain, mariaFull}, func(t *testing.T, f *rig) {
+	onEach(t, []variant{mysqlGTID, mysqlPlain, mariaFull}, func(t *testing.T, f *rig) {
 		g := f.follow(f.source(), f.start())
 		for i := range 5 {
 			f.insert(i, i)
@@ -104,7 +104,7 @@ func TestFilesThatArePurgedBehindTheStreamDoNotStopIt(t *testing.T) {
 }
 
 func TestAnIdleStreamReachesTheServersPositionAfterARotation(t *testing.T) {
-	onOwn(t, allVariants, func(t *testing.T, f *rig) {
+	onEach(t, allVariants, func(t *testing.T, f *rig) {
 		f.insert(1, 1)
 		start := f.start()
 		f.exec("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
