@@ -57,7 +57,7 @@ func TestGrantsSufficeForTheStateTablesAndTheLease(t *testing.T) {
 			}
 			return errors.Join(tx.SavePosition(ctx, position(t, 4)), tx.SavePosition(ctx, position(t, 5)),
 				tx.CoverTable(ctx, "s", "n", json.RawMessage("1")), tx.UncoverTable(ctx, "s", "n"),
-				tx.Park(ctx, Parked{Schema: "s", Name: "n", Key: []byte("k")}))
+				tx.Park(ctx, []Parked{{RowKey: RowKey{"s", "n", []byte("k")}, Attempt: Attempt{State: ParkedWaiting}}}))
 		})
 		if err != nil {
 			t.Error(err)

@@ -102,3 +102,22 @@ func scanRequests(rows *sql.Rows, err error) ([]Request, error) {
 	}
 	return all, errors.Join(rows.Err(), rows.Close())
 }
+
+// TakeBack ends a request that no leader has taken, and reports false when one has.
+func (s *Store) TakeBack(ctx context.Context, id uint64) (bool, error) {
+	result, err := s.db.ExecContext(ctx, s.sql("DELETE FROM {schema}.request WHERE id=? AND state=?"), id, string(RequestNew))
+	if err != nil {
+		return false, fmt.Errorf("take request %d back: %w", id, err)
+	}
+	n, err := result.RowsAffected()
+	return n == 1, err
+}
+
+// RequestProgress records how far a taken request has got, as its result so far.
+func (t *Tx) RequestProgress(ctx context.Context, id uint64, result json.RawMessage) error {
+	_, err := t.Exec(ctx, t.store.sql("UPDATE {schema}.request SET result=? WHERE id=? AND stream=?"), jsonOrNull(result), id, t.fence.Stream)
+	if err != nil {
+		return fmt.Errorf("record the progress of request %d: %w", id, err)
+	}
+	return nil
+}

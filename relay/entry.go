@@ -35,13 +35,20 @@ type entry struct {
 	page    *page     // the look that found it (fromSweep)
 	fault   *fault    // why it cannot be sent at all; nil for a message that maps
 
-	number uint64 // its place in the window (fromStream)
-	order  uint64 // order of admission, over all origins
-	lane   int32  // the lane that it is bound to, -1 for any
-	token  uint64 // its slot while it is with a lane
-	weight int64  // bytes that it counts for
-	behind *entry // next row of the same gate, waiting for this one
+	due   time.Time // not to be sent before; zero: at once
+	berth *berth    // its place among the parked (fromParked)
+
+	number uint64       // its place in the window (fromStream)
+	order  uint64       // order of admission, over all origins
+	to     *destination // while it is in the flow
+	lane   int32        // the lane that it is bound to, -1 for any
+	token  uint64       // its slot while it is with a lane
+	weight int64        // bytes that it counts for
+	behind *entry       // next row of the same gate, waiting for this one
 }
+
+// closed says whether the entry's destination takes nothing but a probe, and this is not it.
+func (e *entry) closed() bool { return e.to.closed && (e.berth == nil || !e.berth.probe) }
 
 // fault is why a row was refused.
 type fault struct {
@@ -59,4 +66,6 @@ const (
 	classUnknown     class = "unknown"     // no answer within the confirm timeout
 	classPoison      class = "poison"      // can never be sent as it is
 	classBehind      class = "behind"      // waits, in order, for an earlier row of its key
+	classClosed      class = "closed"      // was not sent: its destination is closed
+	classScheduled   class = "scheduled"   // due later, by the application's own column
 )

@@ -34,6 +34,7 @@ type leader struct {
 	preparer *preparer
 	fallback *fallback
 	checker  *checker
+	retrier  *retrier
 	loop     *loop
 	writer   *writer
 	lanes    []*rabbit.Lane
@@ -76,8 +77,11 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 	if err == nil {
 		if err = l.build(ctx); err == nil {
-			err = l.run(ctx)
+			err = l.restoreParked(ctx)
 		}
+	}
+	if err == nil {
+		err = l.run(ctx)
 	}
 	var gap *canal.GapError
 	if errors.As(err, &gap) && ctx.Err() == nil {
@@ -180,13 +184,18 @@ func (l *leader) build(ctx context.Context) error {
 	}
 	start.Skip = l.pass
 	l.reader = &reader{options: options, server: l.server.Identity, start: start, intake: intake, metrics: m, log: l.log}
+	retries, returns := newQueue[retry](1<<40), newQueue[retried](memory/4) // the first is bounded by maxOut
+	l.retrier = newRetrier(c.Name, l.store, newCurrent(l.db, l.server, l.tables), retries, returns, l.log)
+	dests := newDestinations(c.Broker.Connections)
 	l.loop = &loop{
 		config: settings{every: c.Checkpoint.Every, idle: c.Checkpoint.Idle,
-			maxEntries: roomFactor * c.Broker.InFlight * c.Broker.Connections, maxBytes: memory},
+			maxEntries: roomFactor * c.Broker.InFlight * c.Broker.Connections, maxBytes: memory,
+			recovered: c.Broker.InFlight * c.Broker.Connections / 2},
 		metrics: m, steps: steps, answers: answers, writer: l.writer,
-		window: newWindow(), flow: newFlow(c.Broker.Connections, c.Broker.InFlight, c.Broker.InFlightBytes),
+		retries: retries, returns: returns, commands: newQueue[*command](1 << 40), halted: l.waitForRoom,
+		window: newWindow(), flow: newFlow(dests, c.Broker.InFlight, c.Broker.InFlightBytes), lot: newLot(dests),
 		found: found, checks: l.checker.checks, checked: l.checker.done,
-		low: low, parkedBy: map[string]int{}, lastSave: time.Now(), beat: l.relay.health.beat,
+		low: low, began: l.server.Position, lastSave: time.Now(), beat: l.relay.health.beat,
 	}
 	for i := range c.Broker.Connections {
 		lane := l.newLane(i, answers)
@@ -241,6 +250,7 @@ func (l *leader) run(ctx context.Context) error {
 		func() error { return l.fallback.run(reading) },
 		func() error { return l.checker.run(work) },
 		func() error { return l.preparer.run(work) },
+		func() error { return l.retrier.run(work) },
 		func() error { return l.loop.run(work, stop) },
 		func() error { return l.writer.run(work) },
 		func() error { return l.watch(work) },

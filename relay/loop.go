@@ -26,6 +26,8 @@ const (
 	// lockedRetry is how long a row that the application holds locked is left
 	// alone. At most maxWrites such rows are remembered; the fallback finds the others.
 	lockedRetry = time.Second
+	// maxOut is how many parked rows are being read and tried at once.
+	maxOut = 256
 )
 
 // loop owns everything between a row's arrival and the saved position: the
@@ -42,23 +44,33 @@ type loop struct {
 	checks  chan []*entry // to the checker, capacity 1
 	checked chan checked  // from it
 
+	retries  *queue[retry]   // to the retrier: parked rows to read
+	returns  *queue[retried] // from it
+	commands *queue[*command]
+	halted   func(*haltError) // told when the stream stands still for want of room, and nil when it goes on
+
 	window *window
 	flow   *flow
+	lot    *lot
 	low    checkpoint.Position // up to here everything is settled (P3)
 
-	held      []step         // taken from the preparer, not admitted yet
-	foundHeld []*page        // taken from the fallback, not admitted yet
-	writes    []write        // confirmed, row state not written
-	writing   []write        // with the writer now
-	locked    []write        // row state not written because the application holds the row
-	parks     []*entry       // refused, not parked yet; they hold their place in the window
-	covers    []cover        // shapes that hold from a row of the window on, in order
-	due       []cover        // those that the low-water has passed
-	parkedBy  map[string]int // gates of strict tables that have parked rows, with their number
-	checking  bool           // a look at late rows is under way
-	busy      bool           // the writer works on a job
-	dueSave   bool           // the low-water passed rows of ours since the last job
-	moved     bool           // the low-water moved since the last job
+	held      []step              // taken from the preparer, not admitted yet
+	foundHeld []*page             // taken from the fallback, not admitted yet
+	writes    []write             // row state that is due
+	writing   []write             // with the writer now
+	locked    []write             // row state not written because the application holds the row
+	next      changes             // of parked rows, not durable yet; new ones hold their place in the window
+	overflow  []*entry            // of keep tables, refused while there is no room to park them
+	covers    []cover             // shapes that hold from a row of the window on, in order
+	due       []cover             // those that the low-water has passed
+	sequence  uint64              // of the row that was parked last
+	base      uint64              // rows with a sequence up to it were parked before
+	began     checkpoint.Position // where the binlog ended when the leadership began
+	checking  bool                // a look at late rows is under way
+	busy      bool                // the writer works on a job
+	stopping  bool
+	dueSave   bool // the low-water passed rows of ours since the last job
+	moved     bool // the low-water moved since the last job
 	lastSave  time.Time
 	lastTry   time.Time       // when locked rows were last tried again
 	tickets   []rabbit.Ticket // reused
@@ -81,6 +93,7 @@ type settings struct {
 	every, idle time.Duration // checkpoint
 	maxEntries  int
 	maxBytes    int64
+	recovered   int // messages in flight at which a destination that was closed counts as recovered
 }
 
 // errDrained is how a loop that was told to stop says that everything it had
@@ -92,25 +105,27 @@ var errDrained = errors.New("drained")
 func (l *loop) run(ctx context.Context, stop <-chan struct{}) error {
 	tick := time.NewTicker(l.config.every)
 	defer tick.Stop()
-	stopping := false
 	var steps []step
 	var answers []rabbit.Outcome
 	var pages []*page
 	for {
 		l.beat()
-		ready := l.steps.ready
-		if stopping || !l.hasRoom() || len(l.held) > 0 {
+		ready, returns := l.steps.ready, l.returns.ready
+		if l.stopping || !l.hasRoom() || len(l.held) > 0 || len(l.overflow) > 0 {
 			ready = nil
 		}
 		foundReady := l.found.pages.ready
-		if stopping || !l.hasRoom() || len(l.foundHeld) > 0 {
+		if l.stopping || !l.hasRoom() || len(l.foundHeld) > 0 {
 			foundReady = nil
+		}
+		if !l.hasRoom() {
+			returns = nil
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stop:
-			stop, stopping = nil, true
+			stop, l.stopping = nil, true
 			l.held, l.foundHeld = nil, nil
 		case <-foundReady:
 			pages = l.found.pages.take(pages)
@@ -127,6 +142,14 @@ func (l *loop) run(ctx context.Context, stop <-chan struct{}) error {
 			for i := range answers {
 				l.answer(&answers[i])
 			}
+		case <-returns:
+			for _, r := range l.returns.take(nil) {
+				l.returned(r)
+			}
+		case <-l.commands.ready:
+			for _, c := range l.commands.take(nil) {
+				l.command(c)
+			}
 		case done := <-l.writer.done:
 			if done.err != nil {
 				return done.err
@@ -134,14 +157,15 @@ func (l *loop) run(ctx context.Context, stop <-chan struct{}) error {
 			l.written(done)
 		case <-tick.C:
 		}
+		l.unpark()
 		l.admitHeld()
 		l.admitFound()
 		l.fill()
 		l.endChecked()
 		l.check()
 		l.advance()
-		l.save(stopping)
-		if stopping && l.idle() {
+		l.save()
+		if l.stopping && l.idle() {
 			return errDrained
 		}
 	}
@@ -153,9 +177,10 @@ func (l *loop) hasRoom() bool {
 }
 
 // idle says that nothing is left to do or to save. Rows that the application
-// keeps locked are left to the fallback.
+// keeps locked are left to the fallback, rows without room to be parked to the
+// next start.
 func (l *loop) idle() bool {
-	return l.flow.count == 0 && len(l.parks) == 0 && len(l.writes) == 0 && !l.busy && !l.moved
+	return l.flow.count == 0 && l.next.empty() && len(l.writes) == 0 && !l.busy && !l.moved
 }
 
 // admitHeld moves what was taken into window and flow while there is room.
@@ -163,7 +188,7 @@ func (l *loop) admitHeld() {
 	for len(l.held) > 0 {
 		s := &l.held[0]
 		for len(s.entries) > 0 {
-			if !l.hasRoom() {
+			if !l.hasRoom() || len(l.overflow) > 0 {
 				return
 			}
 			l.admit(s.entries[0])
@@ -182,13 +207,21 @@ func (l *loop) admitHeld() {
 	}
 }
 
-// admit takes one entry in: to its gate, or, when it cannot be sent or an
-// earlier row of its key is parked, to be parked itself (P6).
+// admit takes one entry in: to its gate, or, when it cannot be sent, is due
+// later, or an earlier row of its key is parked, to be parked itself (P6).
 func (l *loop) admit(e *entry) {
 	if e.origin == fromStream {
 		e.number = l.window.add()
 	}
-	if e.fault == nil && e.table.strict() && l.parkedBy[e.gate] > 0 {
+	if b := l.lot.byRef[e.ref]; b != nil && l.isParked(e, b) {
+		l.settle(e)
+		return
+	}
+	switch {
+	case e.fault != nil:
+	case !e.due.IsZero() && e.due.After(time.Now()):
+		e.fault, e.gate = &fault{class: classScheduled}, "" // in its own time, not in line
+	case e.table.strict() && l.lot.blocks(e.gate):
 		e.fault = &fault{class: classBehind}
 	}
 	if e.fault != nil && !l.flow.waits(e) {
@@ -206,6 +239,14 @@ func (l *loop) fill() {
 			lane.Send(l.tickets)
 		}
 	}
+	for len(l.flow.unsendable) > 0 {
+		stuck := l.flow.unsendable
+		l.flow.unsendable = nil
+		for _, e := range stuck {
+			e.fault = &fault{class: classClosed}
+			l.refuse(e)
+		}
+	}
 }
 
 // answer takes one outcome. Only Delivered settles here; everything else is
@@ -219,17 +260,32 @@ func (l *loop) answer(o *rabbit.Outcome) {
 		if e.page != nil {
 			e.page.sent++
 		}
+		l.lot.took(e.to, l.config.recovered)
 		e.table.metrics.confirmed.Inc()
 		e.table.metrics.sinceCommit(e.commit, time.Now())
 		l.settle(e)
-		if e.table.writesBack() {
-			l.writes = append(l.writes, write{e.table, e.mapping, e.ref, e.seen})
-		}
+		l.confirmed(e)
 		l.letGo(e)
 		return
 	}
 	e.fault = refusal(o)
+	if e.fault.class != classPoison {
+		l.lot.refusal(e.to, e.table, time.Now())
+	}
 	l.refuse(e)
+}
+
+// confirmed makes due what a delivery has to leave behind.
+func (l *loop) confirmed(e *entry) {
+	if e.berth != nil {
+		l.lot.end(e.berth, checkpoint.ParkedSent)
+	}
+	switch {
+	case e.table.writesBack():
+		l.writes = append(l.writes, write{table: e.table, mapping: e.mapping, ref: e.ref, seen: e.seen, berth: e.berth})
+	case e.berth != nil:
+		l.next.ends = append(l.next.ends, ending{berth: e.berth, end: checkpoint.ParkedSent})
+	}
 }
 
 func refusal(o *rabbit.Outcome) *fault {
@@ -243,22 +299,22 @@ func refusal(o *rabbit.Outcome) *fault {
 	return f
 }
 
-// refuse parks an entry that was in the flow; in a strict table everything that
-// waits behind it goes with it, in order (P6).
+// refuse takes an entry out of the flow that was not delivered; in a strict
+// table everything that waits behind it goes with it, in order (P6).
 func (l *loop) refuse(e *entry) {
 	if e.gate == "" || !e.table.strict() {
-		if e.table.fast() && e.gate != "" {
+		if e.gate != "" && e.berth == nil {
 			e.table.metrics.orderBreaks.Inc()
 		}
 		l.flow.letGo(e)
-		l.park(e)
+		l.putAside(e)
 		return
 	}
 	for _, next := range l.flow.letGoLine(e) {
 		if next.fault == nil {
 			next.fault = &fault{class: classBehind}
 		}
-		l.park(next)
+		l.putAside(next)
 	}
 }
 
@@ -268,14 +324,6 @@ func (l *loop) letGo(e *entry) {
 	if next := l.flow.letGo(e); next != nil {
 		l.refuse(next)
 	}
-}
-
-func (l *loop) park(e *entry) {
-	e.table.metrics.refusals.WithLabelValues(string(e.fault.class)).Inc()
-	if e.table.strict() && e.gate != "" {
-		l.parkedBy[e.gate]++
-	}
-	l.parks = append(l.parks, e)
 }
 
 func (l *loop) settle(e *entry) {
@@ -297,13 +345,14 @@ func (l *loop) advance() {
 	l.dueSave = l.dueSave || rows
 	l.metrics.Window.Set(float64(l.window.len()))
 	l.metrics.PendingWrites.Set(float64(len(l.writes)))
+	l.metrics.ClosedDestinations.Set(float64(l.lot.dests.closed))
 }
 
 // save gives the writer what is due. Rows of ours make a save due every
 // checkpoint.every, full batches and parked rows at once; foreign transactions
 // alone, the relay's own writes among them, only every checkpoint.idle: a save
 // that caused the next would never end.
-func (l *loop) save(stopping bool) {
+func (l *loop) save() {
 	if l.busy {
 		return
 	}
@@ -311,21 +360,22 @@ func (l *loop) save(stopping bool) {
 	if len(l.locked) > 0 && time.Since(l.lastTry) >= lockedRetry {
 		l.writes, l.locked, l.lastTry = append(l.writes, l.locked...), nil, time.Now()
 	}
-	due := len(l.parks) > 0 || len(l.writes) >= batchWrites ||
+	due := !l.next.empty() || len(l.writes) >= batchWrites ||
 		(l.dueSave || len(l.writes) > 0) && age >= l.config.every ||
-		l.moved && (age >= l.config.idle || l.found.progress.due(l.low)) ||
-		stopping && (l.moved || len(l.writes) > 0)
+		(l.moved || len(l.next.forget) > 0) && age >= l.config.idle || l.moved && l.found.progress.due(l.low) ||
+		l.stopping && (l.moved || len(l.writes) > 0)
 	if !due {
 		return
 	}
 	n := min(len(l.writes), batchWrites)
-	j := job{writes: l.writes[:n:n], parks: l.parks}
+	j := job{writes: l.writes[:n:n], changes: l.next}
 	if l.moved {
 		position := l.low.Clone()
 		j.position, j.covers, l.due = &position, l.due, nil
+		j.passing = l.passing()
 	}
 	l.writes, l.writing = append([]write(nil), l.writes[n:]...), j.writes
-	l.parks, l.dueSave, l.moved, l.busy, l.lastSave = nil, false, false, true, time.Now()
+	l.next, l.dueSave, l.moved, l.busy, l.lastSave = changes{}, false, false, true, time.Now()
 	l.writer.jobs <- j
 }
 
@@ -336,9 +386,10 @@ func (l *loop) written(done written) {
 	if done.position != nil {
 		l.found.progress.set(*done.position)
 	}
-	for _, e := range done.parks {
-		l.settle(e)
+	l.changed(done)
+	for _, w := range done.locked {
+		if len(l.locked) < maxWrites && !w.outdated() {
+			l.locked = append(l.locked, w)
+		}
 	}
-	room := max(0, maxWrites-len(l.locked))
-	l.locked = append(l.locked, done.locked[:min(room, len(done.locked))]...)
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -30,6 +31,7 @@ type mapping struct {
 	body                          int
 	timestamp                     int // column, -1 for none
 	persistent, mandatory         bool
+	keep                          bool // rows of a keep table have the message id as ref
 
 	filters   []filter
 	rowKey    []keyColumn
@@ -97,7 +99,7 @@ type filter struct {
 
 // compileMapping resolves the configuration of a table against its shape.
 func compileMapping(c *configs.Table, shape *canal.Table, number uint32) (*mapping, error) {
-	m := &mapping{shape: shape, number: number, persistent: c.Publish.Persistent, mandatory: c.Publish.Mandatory}
+	m := &mapping{shape: shape, number: number, keep: c.AfterPublish == configs.Keep, persistent: c.Publish.Persistent, mandatory: c.Publish.Mandatory}
 	var err error
 	tmpl := func(t configs.Template) template {
 		compiled, e := compileTemplate(t, shape)
@@ -231,10 +233,26 @@ func (m *mapping) entry(row *canal.Row, e *entry) {
 		err = m.fill(row, &e.message, field)
 	}
 	m.ends = ends
+	if m.keep {
+		e.ref = m.keepRef(row, e.message.ID)
+	}
 	if err != nil {
 		e.fault = &fault{class: classPoison, reason: err.Error()}
 	}
 	e.weight = int64(len(m.buf)+len(e.message.Body)) + entryOverhead
+}
+
+// keepRef is the ref of a row of a keep table: it is found by its message id,
+// and never by SQL. The application may delete it and use its primary key again
+// while it is parked: then both are sent. A row without an id is told from
+// others by all it has.
+func (m *mapping) keepRef(row *canal.Row, id string) string {
+	ref := binary.BigEndian.AppendUint32(nil, m.number)
+	if id != "" {
+		return string(append(ref, id...))
+	}
+	sum := sha256.Sum256(row.AppendImage(nil))
+	return string(append(append(ref, 0), sum[:]...))
 }
 
 // entryOverhead is what an entry costs beside its texts: a bound on memory needs it.

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/towpath/towpath/checkpoint"
 )
 
 // Metrics are the stream's figures, on a registerer that the caller gives.
@@ -36,6 +38,10 @@ type Metrics struct {
 	foundRows   *prometheus.CounterVec // by table and look: sweep, fallback
 	orderBreaks *prometheus.CounterVec
 	refusals    *prometheus.CounterVec // by table and class
+	retries     *prometheus.CounterVec // by table
+	parked      *prometheus.GaugeVec   // by table, class and state
+
+	ClosedDestinations prometheus.Gauge
 }
 
 // tableMetrics are one table's, looked up once.
@@ -46,6 +52,8 @@ type tableMetrics struct {
 	written, conflicts, busy, failedWrites                 prometheus.Counter
 	latency                                                prometheus.Observer
 	orderBreaks                                            prometheus.Counter
+	discarded, retries                                     prometheus.Counter
+	parked                                                 *prometheus.GaugeVec // by class and state
 }
 
 // NewMetrics registers the figures of the stream.
@@ -105,6 +113,10 @@ func NewMetrics(reg prometheus.Registerer, stream string) *Metrics {
 	m.foundRows = counters("found_rows_total", "Unsent rows that a sweep or the fallback found, in primary-key order, by look.", "table", "look")
 	m.orderBreaks = counters("order_breaks_total", "Rows of a fast table that may have been overtaken after a refusal.", "table")
 	m.refusals = counters("refusals_total", "Rows that were parked, by class of the refusal.", "table", "class")
+	m.retries = counters("retries_total", "Attempts to send a parked row.", "table")
+	m.parked = gauges("parked_rows", "Rows that are parked, by class of their last refusal (or behind, closed, scheduled) and by state: "+
+		"waiting are tried again, failed wait for a person.", "table", "class", "state")
+	m.ClosedDestinations = gauge("closed_destinations", "Destinations that take nothing at present: each is sent one probe per backoff.")
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "towpath_commit_to_confirm_seconds", Help: "Time from a row's commit to the confirm of its message.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
@@ -132,6 +144,9 @@ func (m *Metrics) table(label string) *tableMetrics {
 		failedWrites: m.writes.WithLabelValues(label, "failed"),
 		latency:      m.latency.WithLabelValues(label),
 		orderBreaks:  m.orderBreaks.WithLabelValues(label),
+		discarded:    m.rows.WithLabelValues(label, "discarded"),
+		retries:      m.retries.WithLabelValues(label),
+		parked:       m.parked.MustCurryWith(prometheus.Labels{"table": label}),
 	}
 }
 
@@ -141,4 +156,25 @@ func (t *tableMetrics) sinceCommit(commit, now time.Time) {
 	if !commit.IsZero() {
 		t.latency.Observe(max(0, now.Sub(commit).Seconds()))
 	}
+}
+
+// end counts the end of a parked row that was not confirmed.
+func (t *tableMetrics) end(end checkpoint.ParkedState) {
+	switch end {
+	case checkpoint.ParkedDiscarded:
+		t.discarded.Inc()
+	case checkpoint.ParkedWithdrawn:
+		t.withdrawn.Inc()
+	case checkpoint.ParkedGone:
+		t.gone.Inc()
+	case checkpoint.ParkedFiltered:
+		t.filtered.Inc()
+	case checkpoint.ParkedSent: // its status said so
+		t.passed.Inc()
+	}
+}
+
+// countParked counts a row in or out of the parked ones.
+func countParked(b *berth, by float64) {
+	b.table.metrics.parked.WithLabelValues(string(b.class), string(b.state)).Add(by)
 }

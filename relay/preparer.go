@@ -217,6 +217,7 @@ func (p *preparer) row(row *canal.Row, commit time.Time) (*entry, error) {
 		p.dues.note(t, due)
 		return nil, nil
 	}
+	e.due = due // of a keep table: it waits among the parked
 	m.entry(row, e)
 	if err != nil {
 		e.fault = &fault{class: classPoison, reason: err.Error()}

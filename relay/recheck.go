@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -43,18 +44,32 @@ func (e *entry) aging(now time.Time) bool { return e.stale(now.Add(freshFor / 2)
 // toCheck returns the entries that a look should cover now, nil while none
 // is needed: those at the heads of the queues and what waits behind them.
 func (f *flow) toCheck(now time.Time) []*entry {
-	needed := f.any.needsCheck(now)
-	for i := range f.lanes {
-		needed = needed || f.lanes[i].ready.needsCheck(now)
-	}
-	if !needed {
+	queues := f.queues()
+	if !slices.ContainsFunc(queues, func(q *fifo) bool { return q.needsCheck(now) }) {
 		return nil
 	}
-	batch := f.any.aging(now, nil)
-	for i := range f.lanes {
-		batch = f.lanes[i].ready.aging(now, batch)
+	var batch []*entry
+	for _, q := range queues {
+		batch = q.aging(now, batch)
 	}
 	return batch
+}
+
+// queues is everything that entries wait in.
+func (f *flow) queues() []*fifo {
+	queues := f.reused[:0]
+	add := func(r *room) {
+		queues = append(queues, &r.ready)
+		for _, d := range r.held {
+			queues = append(queues, f.heldQueue(d, r))
+		}
+	}
+	add(&f.any)
+	for i := range f.lanes {
+		add(&f.lanes[i])
+	}
+	f.reused = queues
+	return queues
 }
 
 func (q *fifo) needsCheck(now time.Time) bool {
@@ -112,6 +127,9 @@ func (l *loop) endChecked() {
 		for _, e := range ended {
 			e.table.metrics.verdict(e.verdict)
 			l.settle(e)
+			if e.berth != nil {
+				l.endUnsent(e)
+			}
 			l.letGo(e)
 		}
 		l.fill()

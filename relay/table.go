@@ -19,7 +19,8 @@ type table struct {
 }
 
 func (t *table) strict() bool { return t.config.Ordering == configs.OrderStrict }
-func (t *table) fast() bool   { return t.config.Ordering == configs.OrderFast }
+
+func (t *table) fast() bool { return t.config.Ordering == configs.OrderFast }
 
 // writesBack says whether a confirmed row is marked or deleted.
 func (t *table) writesBack() bool { return t.config.AfterPublish != configs.Keep }

@@ -13,8 +13,9 @@ import (
 
 // job is one transaction of the leader.
 type job struct {
-	writes   []write
-	parks    []*entry
+	writes []write
+	changes
+	passing  *passing             // what the position passes; nil: nothing to record
 	covers   []cover              // what holds at position
 	position *checkpoint.Position // nil: only rows
 }
@@ -22,8 +23,9 @@ type job struct {
 // written is the report of a job that is committed, or of why no job ever will be.
 type written struct {
 	job
-	locked []write // rows that the application holds locked, or whose table refuses the write
-	err    error
+	locked   []write // rows that the application holds locked, or whose table refuses the write
+	finished []write // of parked rows: those that are written, or never will be
+	err      error
 }
 
 // writer owns the leader's SQL session. A job is one fenced transaction (P4):
@@ -106,7 +108,7 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 	var report []groupReport
 	err := w.store.Fenced(ctx, w.fence, func(ctx context.Context, tx *checkpoint.Tx) error {
 		done, report = written{job: j}, report[:0]
-		for _, g := range groupWrites(j.writes) {
+		for _, g := range groupWrites(j.allWrites()) {
 			if skip[g.table] {
 				done.locked = append(done.locked, g.writes...)
 				continue
@@ -116,12 +118,11 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 				return err
 			}
 			done.locked = append(done.locked, r.locked...)
+			done.finished = append(done.finished, r.finished()...)
 			report = append(report, r)
 		}
-		for _, e := range j.parks {
-			if err := tx.Park(ctx, e.parked(w.fence.Term)); err != nil {
-				return err
-			}
+		if err := j.persist(ctx, tx, done.finished); err != nil {
+			return err
 		}
 		for _, c := range j.covers {
 			if err := c.save(ctx, tx); err != nil {
@@ -130,6 +131,11 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 		}
 		if j.position == nil {
 			return nil
+		}
+		if p := j.passing; p != nil {
+			if err := tx.PassParked(ctx, p.since, p.below, p.inherited); err != nil {
+				return err
+			}
 		}
 		return tx.SavePosition(ctx, *j.position)
 	})

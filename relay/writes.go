@@ -17,12 +17,19 @@ import (
 	"github.com/towpath/towpath/configs"
 )
 
-// write is one confirmed row whose row state is due.
+// write is one row whose row state is due.
 type write struct {
 	table   *table
 	mapping *mapping
 	ref     string
 	seen    string // the status that the relay saw
+
+	state   *rowState // of a row that is not sent; nil: it is confirmed
+	berth   *berth    // of a parked row, which a confirm ends; nil for none
+	version int       // of the berth's state
+
+	now   string // the status that the writer found
+	there bool   // the writer found the row
 }
 
 // writeGroup is the writes that one set of statements covers.
@@ -30,6 +37,7 @@ type writeGroup struct {
 	table   *table
 	mapping *mapping
 	seen    string
+	confirm bool // confirmed rows; else rows that are not sent
 	writes  []write
 }
 
@@ -64,11 +72,11 @@ func groupWrites(writes []write) []writeGroup {
 	var groups []writeGroup
 	for _, w := range writes {
 		i := slices.IndexFunc(groups, func(g writeGroup) bool {
-			return g.table == w.table && g.mapping == w.mapping && g.seen == w.seen
+			return g.table == w.table && g.mapping == w.mapping && g.seen == w.seen && g.confirm == (w.state == nil)
 		})
 		if i < 0 {
 			i = len(groups)
-			groups = append(groups, writeGroup{table: w.table, mapping: w.mapping, seen: w.seen})
+			groups = append(groups, writeGroup{table: w.table, mapping: w.mapping, seen: w.seen, confirm: w.state == nil})
 		}
 		groups[i].writes = append(groups[i].writes, w)
 	}
@@ -76,38 +84,64 @@ func groupWrites(writes []write) []writeGroup {
 	return groups
 }
 
-// apply writes the row state of a group. Rows that another transaction holds
-// are skipped, not waited for (P9). Each statement names exact columns and is
-// conditional on the status that was seen, so what the application set
-// meanwhile wins (P10).
+// apply writes the row state of a group.
 func (g writeGroup) apply(ctx context.Context, tx *checkpoint.Tx) (groupReport, error) {
-	r := groupReport{writeGroup: g}
+	if g.confirm {
+		return g.applyConfirms(ctx, tx)
+	}
+	return g.applyStates(ctx, tx)
+}
+
+// lock locks the group's rows. Those that another transaction holds are
+// skipped, not waited for (P9), and noted as locked in the report. The rows of
+// the caller to write are in mine; in missing are those whose status is no
+// longer the one that was seen, with what it is now: what the application set
+// meanwhile wins (P10).
+func (g writeGroup) lock(ctx context.Context, tx *checkpoint.Tx) (r groupReport, mine, missing []write, err error) {
+	r = groupReport{writeGroup: g}
 	free, err := g.query(ctx, tx.Query, g.lockStatement(), g.writes, g.seenArgs())
 	if err != nil {
-		return r, g.judge(err)
+		return r, nil, nil, g.judge(err)
 	}
-	var mine, missing []write
+	var others []write
 	for _, w := range g.writes {
 		if _, ok := free[w.ref]; ok {
 			mine = append(mine, w)
 		} else {
-			missing = append(missing, w)
+			others = append(others, w)
 		}
 	}
-	if len(missing) > 0 {
-		now, err := g.query(ctx, tx.Query, g.statusStatement(len(missing)), missing, nil)
-		if err != nil {
-			return r, g.judge(err)
+	if len(others) == 0 {
+		return r, mine, nil, nil
+	}
+	now, err := g.query(ctx, tx.Query, g.statusStatement(len(others)), others, nil)
+	if err != nil {
+		return r, nil, nil, g.judge(err)
+	}
+	for _, w := range others {
+		status, there := now[w.ref]
+		if there && status == g.seen {
+			r.locked = append(r.locked, w)
+			continue
 		}
-		for _, w := range missing {
-			switch status, there := now[w.ref]; {
-			case there && status == g.seen:
-				r.locked = append(r.locked, w)
-			case there && status == string(g.table.config.Status.Sent) || !there && g.table.config.AfterPublish == configs.Delete:
-				r.written++ // by an attempt whose commit was not known, or by an earlier leader
-			default:
-				r.conflicts++
-			}
+		w.now, w.there = status, there
+		missing = append(missing, w)
+	}
+	return r, mine, missing, nil
+}
+
+// applyConfirms marks or deletes confirmed rows. Each statement names exact
+// columns and is conditional on the status that was seen (P10).
+func (g writeGroup) applyConfirms(ctx context.Context, tx *checkpoint.Tx) (groupReport, error) {
+	r, mine, missing, err := g.lock(ctx, tx)
+	if err != nil {
+		return r, err
+	}
+	for _, w := range missing {
+		if w.there && w.now == string(g.table.config.Status.Sent) || !w.there && g.table.config.AfterPublish == configs.Delete {
+			r.written++ // by an attempt whose commit was not known, or by an earlier leader
+		} else {
+			r.conflicts++
 		}
 	}
 	if len(mine) == 0 {
@@ -208,7 +242,7 @@ func (g writeGroup) confirmStatement(n int) string {
 	}
 	set := canal.Quote(g.table.config.Status.Column) + " = ?"
 	if c := g.table.config.Status.SentAt; c != "" {
-		set += ", " + canal.Quote(c) + " = UTC_TIMESTAMP(6)"
+		set += ", " + canal.Quote(c) + " = " + g.mapping.now(c)
 	}
 	return fmt.Sprintf("UPDATE %s SET %s WHERE %s%s", g.table.name.Quote(), set, g.where(n), g.andSeen())
 }

@@ -35,33 +35,37 @@ CREATE TABLE IF NOT EXISTS {schema}.checkpoint_table (
   PRIMARY KEY (stream, schema_name, table_name)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Rows that were refused or wait behind one of their key. Kept with its end until the position has passed the row.
+-- Rows that were refused, or wait behind one of their key, or are due later. An ended one stays until the position has passed its row.
 CREATE TABLE IF NOT EXISTS {schema}.parked (
   id              BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
   stream          VARCHAR(64)       NOT NULL,
+  sequence        BIGINT UNSIGNED   NOT NULL,            -- order of parking, growing over all terms: term << 40 and a count
   label           VARCHAR(255)      NOT NULL,            -- name of the table's configuration
   schema_name     VARCHAR(64)       NOT NULL,
   table_name      VARCHAR(64)       NOT NULL,
   primary_key     MEDIUMBLOB        NOT NULL,            -- encoded
   primary_hash    BINARY(32)        NOT NULL,            -- SHA-256 of primary_key: a key may be longer than an index takes
   ordering_key    MEDIUMBLOB        NULL,                -- NULL: unordered
-  sequence        BIGINT UNSIGNED   NOT NULL,            -- order among the parked rows of a key
-  mark_file       VARCHAR(255)      NOT NULL DEFAULT '', -- end of the row's group in the binlog; '' when a sweep found it
-  mark_offset     BIGINT UNSIGNED   NOT NULL DEFAULT 0,
+  place           BIGINT UNSIGNED   NULL,                -- in the window of the leader that parked it; NULL: the saved position has passed the row
   message_id      VARCHAR(255)      NULL,
-  destination     VARCHAR(520)      NOT NULL DEFAULT '', -- exchange and routing key
+  exchange        VARCHAR(255)      NOT NULL DEFAULT '',
+  routing_key     VARCHAR(255)      NOT NULL DEFAULT '',
+  size            BIGINT UNSIGNED   NOT NULL,            -- about what the row takes in memory, bytes
   class           VARCHAR(32)       NOT NULL,            -- of the failure
   code            INT               NOT NULL DEFAULT 0,  -- AMQP reply code
   reason          VARCHAR(1024)     NOT NULL DEFAULT '',
-  state           VARCHAR(16)       NOT NULL,            -- waiting, failed; ends: sent, discarded, withdrawn, gone
-  attempts        INT UNSIGNED      NOT NULL DEFAULT 0,
+  state           VARCHAR(16)       NOT NULL,            -- waiting, failed; ends: sent, discarded, withdrawn, gone, filtered
+  refusals        INT UNSIGNED      NOT NULL DEFAULT 0,  -- how often the broker refused it
+  attempts        INT UNSIGNED      NOT NULL DEFAULT 0,  -- how many of those count
   first_failed_at DATETIME(6)       NOT NULL,
   last_failed_at  DATETIME(6)       NOT NULL,
   next_attempt_at DATETIME(6)       NULL,                -- NULL: not by itself
   image           LONGBLOB          NULL,                -- the encoded row of a keep table; NULL: read it by primary key
   PRIMARY KEY (id),
   UNIQUE KEY parked_row (stream, schema_name, table_name, primary_hash),
-  KEY parked_due (stream, state, next_attempt_at)
+  UNIQUE KEY parked_sequence (stream, sequence),
+  KEY parked_state (stream, state, place),
+  KEY parked_place (stream, place)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Rows of XA transactions that are prepared and have no verdict yet.
@@ -84,7 +88,7 @@ CREATE TABLE IF NOT EXISTS {schema}.request (
   args         MEDIUMTEXT      NOT NULL,            -- JSON
   operator     VARCHAR(255)    NOT NULL,
   reason       VARCHAR(1024)   NOT NULL,
-  state        VARCHAR(16)     NOT NULL,            -- new, taken, done, failed
+  state        VARCHAR(16)     NOT NULL,            -- new, taken, done, failed, dropped (by the one who asked)
   result       MEDIUMTEXT      NULL,                -- JSON
   term         BIGINT UNSIGNED NOT NULL DEFAULT 0,  -- that took it
   requested_at DATETIME(6)     NOT NULL,
