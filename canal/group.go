@@ -28,7 +28,6 @@ type reader struct {
 	place  place
 	byGTID bool
 	moved  bool // an event of a file was read
-	first  bool // no format description event was seen yet
 	// nameless leaves the GTIDs out of the marks: the position has no set that
 	// they could complete.
 	nameless bool
@@ -50,7 +49,7 @@ type group struct {
 }
 
 func newReader(flavor checkpoint.Flavor, from checkpoint.Position, server string, f *filter, rows *rowReader, emit func(Batch) error) *reader {
-	return &reader{flavor: flavor, from: from, server: server, filter: f, rows: rows, emit: emit, first: true}
+	return &reader{flavor: flavor, from: from, server: server, filter: f, rows: rows, emit: emit}
 }
 
 // close gives back what an open group holds.
@@ -72,69 +71,6 @@ func (r *reader) read(raw []byte) error {
 		}
 	}
 	return r.handle(e)
-}
-
-// pass moves the place behind an event of the file.
-func (r *reader) pass(e event) error {
-	if r.byGTID && r.sameFile() && r.from.Offset >= wrapNear && isGTID(e.kind) {
-		// The server left out the groups that we have, and with them the
-		// events that would have shown the offset wrap.
-		if least := r.from.Offset - wrapSlack; r.place.offset < least {
-			r.place.offset, r.place.pending = least, 0
-		}
-	}
-	if e.logPos == 0 && !r.group.open {
-		return nil // the copy of a file's first event at the start of a stream
-	}
-	start := r.place.offset
-	r.place.pass(len(e.raw), e.logPos)
-	first := !r.moved
-	r.moved = true
-	if r.byGTID || !r.sameFile() {
-		return nil
-	}
-	across := start < r.from.Offset && r.place.offset > r.from.Offset
-	// What begins at the position must end where it says, give or take the
-	// checksum that the server may leave out.
-	beside := first && start == r.from.Offset && r.place.offset-start > uint64(len(e.raw)+2*replication.BinlogChecksumLength)
-	if across || beside {
-		return r.insideEvent()
-	}
-	return nil
-}
-
-func (r *reader) insideEvent() error {
-	return &GapError{Kind: GapHistory, From: r.from, Detail: "the position is inside of an event"}
-}
-
-const (
-	wrapNear  = 3 << 30 // from here on a file is taken to be one whose offsets wrap
-	wrapSlack = 1 << 30 // how far before the position the server may go back
-)
-
-// sameFile says whether the place is in the file that the position is in.
-func (r *reader) sameFile() bool { return r.place.file == r.from.File && r.server == r.from.Server }
-
-// behind says whether the place is behind the position that the stream began
-// at. Two streams go there all the same: one by file past 4 GiB, which reads
-// the file from its start, and one by GTID whose set lacks the groups that were
-// just being committed when the position was read.
-func (r *reader) behind() bool {
-	if r.server != r.from.Server || r.from.File == "" || r.place.file == "" {
-		return false
-	}
-	if r.place.file == r.from.File {
-		return r.place.offset <= r.from.Offset
-	}
-	return checkpoint.CompareFiles(r.place.file, r.from.File) < 0
-}
-
-func isGTID(t replication.EventType) bool {
-	switch t {
-	case replication.GTID_EVENT, replication.ANONYMOUS_GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.MARIADB_GTID_EVENT:
-		return true
-	}
-	return false
 }
 
 // handle takes one event of the stream, or one that was inside a compressed
@@ -188,59 +124,6 @@ func (r *reader) handle(e event) error {
 		return r.between(e) // the server vouches that a reader may pass it
 	}
 	return r.halt(HaltUnknown, fmt.Sprintf("event of unknown type %d", e.kind), nil)
-}
-
-// format takes a file's first event, or its copy at the start of a stream.
-func (r *reader) format(e event) error {
-	checksum, err := r.rows.format(e)
-	if err != nil {
-		return r.halt(HaltUndecodable, "format description makes no sense", nil)
-	}
-	r.checksum = checksum
-	r.place.created = e.stamp
-	if r.first {
-		r.first = false
-		if r.sameFile() && r.from.Created != 0 && r.place.created != r.from.Created {
-			return &GapError{Kind: GapHistory, From: r.from, Detail: fmt.Sprintf("%s was created at %s, the position is of one from %s",
-				r.place.file, time.Unix(int64(r.place.created), 0).UTC(), time.Unix(int64(r.from.Created), 0).UTC())}
-		}
-	}
-	return r.between(e)
-}
-
-// rotate takes the name of the file that the next events are of.
-func (r *reader) rotate(e event) error {
-	file, offset, err := parseRotate(e)
-	if err != nil {
-		return r.halt(HaltUndecodable, "rotation makes no sense", nil)
-	}
-	if e.artificial() && file == r.place.file {
-		return nil // the server's echo of what the real one said
-	}
-	// No group spans files: an open one was cut off by a crash of the server,
-	// which rolled it back.
-	r.drop()
-	if r.sameFile() && r.behind() && r.place.offset < r.from.Offset && !r.byGTID {
-		return &GapError{Kind: GapAhead, From: r.from, Detail: r.place.file + " ends before the position"}
-	}
-	r.place = place{file: file, offset: offset}
-	return nil
-}
-
-// between reports the place behind an event that belongs to no group.
-func (r *reader) between(e event) error {
-	if r.group.open {
-		if e.kind != replication.FORMAT_DESCRIPTION_EVENT && e.kind != replication.STOP_EVENT {
-			return nil
-		}
-		r.drop() // cut off by a crash, see rotate
-	}
-	if e.artificial() || e.logPos == 0 || r.behind() {
-		return nil
-	}
-	mark := r.mark()
-	mark.Time = e.time()
-	return r.emit(Batch{End: &mark, Time: mark.Time})
 }
 
 // begin takes the event that opens a group.
@@ -317,11 +200,6 @@ func (r *reader) prepare(e event) error {
 		return r.end(e, Committed, nil)
 	}
 	return r.end(e, Prepared, xid)
-}
-
-// mark is the current place, without a group.
-func (r *reader) mark() checkpoint.Mark {
-	return checkpoint.Mark{File: r.place.file, Offset: r.place.offset, Created: r.place.created}
 }
 
 // drop forgets the open group: it ended in a rollback, or has no end.

@@ -56,32 +56,6 @@ func (e event) body() []byte     { return e.raw[headerLen:] }
 func (e event) artificial() bool { return e.flags&flagArtificial != 0 }
 func (e event) time() time.Time  { return time.Unix(int64(e.stamp), 0).UTC() }
 
-// place is where the stream stands in the server's binlog.
-type place struct {
-	file    string
-	created uint32 // file's creation stamp, 0 until its first event was seen
-	offset  uint64 // 64-bit: the protocol's own field wraps at 4 GiB
-	pending uint64 // bytes read since offset was last told
-}
-
-// pass moves the place behind an event of size bytes. The server tells only
-// the low half of the new offset, and not with every event (MariaDB 11.4 tells
-// none inside a group), so the next offset is the first one with that low half
-// that is not before what was read. That is exact while what the server strips
-// on the wire (checksums, groups that we have) is under 4 GiB at a time.
-func (p *place) pass(size int, logPos uint32) {
-	p.pending += uint64(size)
-	if logPos == 0 {
-		return
-	}
-	least := p.offset + p.pending
-	next := least&^0xffffffff | uint64(logPos)
-	if next < least {
-		next += 1 << 32
-	}
-	p.offset, p.pending = next, 0
-}
-
 // parseGTID reads MySQL's GTID and ANONYMOUS_GTID events. The time is zero on
 // servers that do not tell it.
 func parseGTID(e event) (checkpoint.GTID, time.Time, error) {
