@@ -14,7 +14,7 @@ import (
 
 // rowsPerType is how many random values each column type is compared with on
 // each server.
-const rowsPerType = 1000
+const rowsPerType = 500
 
 // columnType is one column definition with a source of SQL literals for it.
 type columnType struct {

@@ -23,7 +23,7 @@ func TestJSONIsWrittenAsTheServerWritesIt(t *testing.T) {
 			r := rand.New(rand.NewPCG(3, uint64(l.offset)))
 			l.exec("CREATE TABLE j (id INT PRIMARY KEY AUTO_INCREMENT, v JSON)")
 			document := columnType{literal: func(r *rand.Rand) string { return "JSON_EXTRACT(JSON_ARRAY(" + randomJSON(r, 4) + "), '$[0]')" }}
-			l.fill(r, "j", []columnType{document}, 3000)
+			l.fill(r, "j", []columnType{document}, 1500)
 			// Beyond 64 KiB containers count in four bytes.
 			for _, v := range []string{
 				"(SELECT JSON_ARRAYAGG(n) FROM (WITH RECURSIVE c AS (SELECT 1 n UNION ALL SELECT n + 1 FROM c WHERE n < 1000) SELECT n * a.m n FROM c, (SELECT 1 m UNION SELECT 70000 UNION SELECT -5 UNION SELECT 1e10 UNION SELECT 40000 UNION SELECT -40000 UNION SELECT 0.5e0) a) x)",

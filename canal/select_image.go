@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // imageVersion begins every stored row image.
@@ -99,7 +100,7 @@ func ParseImage(b []byte) (Row, error) {
 			p.failed = true
 		}
 	}
-	p.rest = append(make([]byte, 0, len(p.rest)), p.rest...)
+	p.rest = slices.Clone(p.rest)
 	row.Values = make([][]byte, n)
 	for i := range row.Values {
 		if size := p.uvarint(); size > 0 {

@@ -113,9 +113,17 @@ func TestARowFromSQLHasTheTableOfARowFromTheBinlog(t *testing.T) {
 	})
 }
 
+func TestAnEmptyValueIsNotNULL(t *testing.T) {
+	onEachServer(t, func(t *testing.T, l *decodeLab) {
+		l.exec("CREATE TABLE nothing (a VARCHAR(9) PRIMARY KEY, b TEXT, c TEXT)")
+		l.exec("INSERT INTO nothing VALUES ('', '', NULL)")
+		l.compare("nothing", l.events()["nothing"])
+	})
+}
+
 func TestATableThatIsNotThereHasNoShape(t *testing.T) {
 	onEachKind(t, func(t *testing.T, l *decodeLab) {
-		if _, err := LoadShape(t.Context(), l.db, TableName{l.schema, "nothing"}); !errors.Is(err, ErrNoTable) {
+		if _, err := LoadShape(t.Context(), l.db, TableName{l.schema, "absent"}); !errors.Is(err, ErrNoTable) {
 			t.Errorf("got %v", err)
 		}
 	})
