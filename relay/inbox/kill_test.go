@@ -1,0 +1,5 @@
+package inbox_test
+
+const asConsumer = "TOWPATH_TEST_AS_CONSUMER"
+
+func consumeUntilKilled() {}
