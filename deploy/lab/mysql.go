@@ -239,6 +239,7 @@ func (s *MySQLServer) args() []string {
 func (p program) mysqldArgs(data string, more ...string) []string {
 	args := []string{
 		p.path, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1",
+		"--tmpdir=" + filepath.Dir(data), // a MariaDB that starts deletes the temporary files of others there
 		"--socket=" + socketName, "--pid-file=" + filepath.Join(data, "mysqld.pid"), "--secure-file-priv=",
 		"--log-bin=binlog", "--skip-name-resolve",
 		"--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1",
