@@ -63,7 +63,7 @@ func newDemo(s *stage, show display, keys <-chan byte) *demo {
 		ledger: newLedger(), broker: "up", position: "none",
 	}
 	if t := s.options.duration; t > 0 {
-		d.script = []scripted{{t * 3 / 10, 'k'}, {t * 55 / 100, 'b'}}
+		d.script = []scripted{{t * 2 / 10, 'k'}, {t * 4 / 10, 'b'}, {t * 7 / 10, 'p'}}
 	}
 	return d
 }
@@ -110,11 +110,7 @@ func (d *demo) run() error {
 			}
 		})
 	})
-	length := d.options.duration
-	if length == 0 {
-		length = math.MaxInt64 // until somebody ends it
-	}
-	if err := d.until(func() bool { return d.asked }, length); err != nil && !errors.Is(err, errTimeout) {
+	if err := d.until(d.played, math.MaxInt64); err != nil {
 		return err
 	}
 	closeShop()
@@ -201,11 +197,18 @@ func (d *demo) until(so func() bool, within time.Duration) error {
 	}
 }
 
+// playScript does what is due, when what was done before is over.
 func (d *demo) playScript() {
-	for len(d.script) > 0 && !d.began.IsZero() && d.phase == "" && time.Since(d.began) >= d.script[0].after {
+	if len(d.script) > 0 && d.busy == "" && d.leads() && d.phase == "" && time.Since(d.began) >= d.script[0].after {
 		d.press(d.script[0].key)
 		d.script = d.script[1:]
 	}
+}
+
+// played says that somebody ended the demo, or that its time and its script are over.
+func (d *demo) played() bool {
+	t := d.options.duration
+	return d.asked || t > 0 && time.Since(d.began) >= t && len(d.script) == 0 && d.busy == "" && d.leads()
 }
 
 // happened adds a line to the events.

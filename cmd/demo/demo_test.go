@@ -37,7 +37,7 @@ func figureOf(t *testing.T, account, name string) int {
 	return n
 }
 
-func TestTheDemoKillsTheLeaderAndRestartsTheBrokerAndAccountsForEveryRow(t *testing.T) {
+func TestTheDemoKillsRestartsAndPurgesAndAccountsForEveryRow(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out bytes.Buffer
 	o := options{database: lab.MySQL97, broker: lab.Rabbit43, duration: 8 * time.Second, rate: 100}
@@ -58,7 +58,7 @@ func TestTheDemoKillsTheLeaderAndRestartsTheBrokerAndAccountsForEveryRow(t *test
 	if figureOf(t, text, "rolled back") == 0 {
 		t.Error("nothing was rolled back: ghosts could not show")
 	}
-	if !strings.Contains(text, "1 kill, 1 broker restart") || !strings.Contains(text, "after the kill") {
+	if !strings.Contains(text, "1 kill, 1 broker restart, 1 purge") || !strings.Contains(text, "after the kill") {
 		t.Errorf("the script was not played to its end:\n%s", text)
 	}
 	left, err := os.ReadDir(os.TempDir())

@@ -31,8 +31,8 @@ func newCommand() *cobra.Command {
 		Long: fmt.Sprintf(`Sets up what it needs, then runs a shop, two relays, a broker and a consumer, and keeps an exact account.
 
 On a terminal it runs until q or Ctrl-C: k kills the leading relay with -9, b stops and restarts the broker, p purges
-the binlog while both relays are down. Without a terminal, or with --duration, it kills the leader and restarts the
-broker by itself, and ends. It exits with 1 when a row was lost, invented or out of order.
+the binlog while both relays are down. Without a terminal, or with --duration, it does each of these once by itself,
+and ends. It exits with 1 when a row was lost, invented or out of order.
 
 Servers: %v.`, lab.Kinds()),
 		Args:          cobra.NoArgs,
@@ -41,7 +41,7 @@ Servers: %v.`, lab.Kinds()),
 	}
 	database := c.Flags().String("database", string(lab.MySQL97), "which database")
 	broker := c.Flags().String("broker", string(lab.Rabbit43), "which broker")
-	c.Flags().DurationVar(&o.duration, "duration", 0, "end after this time [20s without a terminal, else never]")
+	c.Flags().DurationVar(&o.duration, "duration", 0, "end after this time, when each was done [20s without a terminal, else never]")
 	c.Flags().Float64Var(&o.rate, "rate", 150, "orders a second, each with one to three outbox rows")
 	c.RunE = func(*cobra.Command, []string) (err error) {
 		if o.database, err = lab.ParseKind(*database); err != nil || o.database.IsRabbit() {
