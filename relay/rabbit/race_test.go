@@ -251,7 +251,6 @@ func TestASilentBrokerThatReadsNothingIsLeftWithinTwoHeartbeats(t *testing.T) {
 		stuck.Store(time.Now().UnixNano())
 		<-t.Context().Done()
 	})
-	t.Cleanup(func() {}) // scripts end with the context, before the fake waits for them
 	opt := options(f.url)
 	opt.Heartbeat = heartbeat
 	r := start(t, opt)
@@ -296,7 +295,7 @@ func TestAnAlarmStopsSendingAndLosesAndRepeatsNothing(t *testing.T) {
 	r.send(message(0, "q"))
 	<-blocked
 	expect(t, "reason", r.phase(Blocked).Reason, "low on memory")
-	r.send(messages(1, 50, "q")...)
+	r.send(spread(1, 50)...) // none waits for another's confirm
 	close(settledWhileBlocked)
 	r.all()
 	expect(t, "delivered", r.counts()[Delivered], 50)
@@ -372,6 +371,9 @@ func TestACancelledFenceEndsItsSession(t *testing.T) {
 	<-ended
 	r.all()
 	expect(t, "sessions", r.entered(Up), 2)
+	if !slices.ContainsFunc(r.states, func(s State) bool { return s.Phase == Down && s.Reason == errFenceLost.Error() }) {
+		t.Errorf("the session ended for another reason: %v", r.states)
+	}
 }
 
 func TestTwoMessagesThatAReturnCouldNotTellApartAreNotInFlightTogether(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/towpath/towpath/deploy/lab"
+	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
 func TestNoPoisonCostsAConnectionAndTheExtremesPass(t *testing.T) {
@@ -129,41 +130,41 @@ func TestAQuorumQueueWithoutALeaderHoldsUpNobodyAndNothingTwice(t *testing.T) {
 
 func TestAQueueThatConfirmsNothingHoldsUpNobodyAndIsLeftByItsTimeout(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, mq *lab.RabbitServer, v lab.Vhost) {
-		ch := admin(t, v)
-		// Classic: the first message of a channel to a quorum queue that hangs stops
-		// the channel inside the broker.
-		declare(t, ch, "stuck", "classic", nil)
-		declare(t, ch, "free", "quorum", nil)
-		if err := mq.SuspendQueue(t.Context(), v, "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		opt := options(v.URL())
-		opt.ConfirmTimeout = 12 * time.Second // beyond what the free ones need on a slow machine
-		r := start(t, opt)
-		stuck := r.send(messages(0, 20, "stuck")...)
-		for n := range 2 { // two refusals beside it: the first is found out, the second foreseen
-			bad := message(n, "k")
-			bad.Exchange = "missing"
-			token := r.send(bad)[0]
-			r.send(messages(n*200, n*200+200, "free")...)
-			r.until("the others settle", func() bool { return len(r.settled) == len(r.sent)-20 })
-			expect(t, "the refused message", r.outcome(token).Result, Refused)
-		}
-		expect(t, "delivered", r.counts()[Delivered], 400)
-		expect(t, "sessions", r.entered(Up), 1)
-		r.all()
-		for _, token := range stuck {
-			expect(t, "a stuck message", r.outcome(token).Result, Unknown)
-		}
-		if err := mq.ResumeQueue(t.Context(), v, "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		r.send(messages(20, 30, "stuck")...)
-		r.all()
-		expect(t, "delivered", r.counts()[Delivered], 410)
-		expect(t, "sessions", r.entered(Up), 2)
-	})
+	mq := shared(t, lab.Rabbit43) // one version: it waits long
+	v := labtest.Vhost(t, mq)
+	ch := admin(t, v)
+	// Classic: the first message of a channel to a quorum queue that hangs stops
+	// the channel inside the broker.
+	declare(t, ch, "stuck", "classic", nil)
+	declare(t, ch, "free", "quorum", nil)
+	if err := mq.SuspendQueue(t.Context(), v, "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	opt := options(v.URL())
+	opt.ConfirmTimeout = 12 * time.Second // beyond what the free ones need on a slow machine
+	r := start(t, opt)
+	stuck := r.send(messages(0, 20, "stuck")...)
+	for n := range 2 { // two refusals beside it: the first is found out, the second foreseen
+		bad := message(n, "k")
+		bad.Exchange = "missing"
+		token := r.send(bad)[0]
+		r.send(messages(n*200, n*200+200, "free")...)
+		r.until("the others settle", func() bool { return len(r.settled) == len(r.sent)-20 })
+		expect(t, "the refused message", r.outcome(token).Result, Refused)
+	}
+	expect(t, "delivered", r.counts()[Delivered], 400)
+	expect(t, "sessions", r.entered(Up), 1)
+	r.all()
+	for _, token := range stuck {
+		expect(t, "a stuck message", r.outcome(token).Result, Unknown)
+	}
+	if err := mq.ResumeQueue(t.Context(), v, "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	r.send(messages(20, 30, "stuck")...)
+	r.all()
+	expect(t, "delivered", r.counts()[Delivered], 410)
+	expect(t, "sessions", r.entered(Up), 2)
 }
 
 func TestBindingsAndExchangesMayComeAndGo(t *testing.T) {
@@ -226,6 +227,11 @@ func TestAFenceSurvivesAnExpiresPolicyAndItsLossEndsTheSession(t *testing.T) {
 		declare(t, ch, "q", "quorum", nil)
 		r := start(t, options(v.URL()))
 		r.phase(Up)
+		for range 100 { // what strays into the fence harms nothing
+			if err := ch.Publish("", "towpath.test.lane.0", false, false, amqp.Publishing{Body: []byte("stray")}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for i := range 6 { // well beyond the policy's 300 ms
 			r.send(message(i, "q"))
 			r.all()
