@@ -154,6 +154,7 @@ func TestAGroupThatACrashCutOffIsDropped(t *testing.T) {
 		p.begin()
 		p.rows()
 		p.rotate("binlog.000002")
+		p.xid() // of nothing: what was cut off is gone
 		p.group()
 		p.want(2)
 		if got := p.batches[len(p.batches)-1].End; got.File != "binlog.000002" || got.GTID.Seq != 3 {
@@ -250,10 +251,10 @@ func TestOffsetsGoOnPastFourGiB(t *testing.T) {
 	bothFlavors(t, func(p *tape) {
 		for _, zero := range []bool{false, true} {
 			p.zero = zero
-			for _, jump := range []uint64{1 << 31, 1<<32 - 100, 1<<32 + 1<<31, 3 << 32} {
-				// The file grows by groups that are not ours to see.
-				for p.reader.place.offset < jump {
-					p.offset += 1 << 31
+			for _, jump := range []uint64{1 << 31, 1<<32 - 100, 1 << 20} {
+				// The file grows by what is not ours to see.
+				for range 8 {
+					p.offset += jump
 					p.group()
 				}
 				if got := p.batches[len(p.batches)-1].End.Offset; got != p.offset {
