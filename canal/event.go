@@ -58,8 +58,11 @@ type Batch struct {
 	Kind Kind
 	XID  []byte // for the three XA kinds: opaque, equal between prepare and verdict
 	Rows []Row
-	// Sweep lists configured tables that a statement wrote to in a way that the
-	// binlog does not show row by row (statement format): they need a sweep.
+	// Sweep lists configured tables that this group may have given rows which
+	// cannot be read from the binlog: a statement wrote to them (statement
+	// format), a partition or tablespace was exchanged or imported, the columns
+	// of their rows cannot be told for sure (see [Shape]), or the place was
+	// unreadable and passed on request ([Start].Skip). They need a sweep (P2).
 	Sweep []TableName
 	// Shape lists configured tables whose definition may have changed in this
 	// group: what was known of their shape before ends here.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,14 +52,14 @@ func BenchmarkForeignStream(b *testing.B) {
 	host, port := "127.0.0.1", srv.Addr()[len("127.0.0.1:"):]
 	outbox := TableName{"shop", "outbox"}
 
-	var ours, theirs time.Duration
+	var ours, theirs, cpu time.Duration
 	for b.Loop() {
 		rows, at := 0, from
 		s := NewSource(Options{
 			Address: srv.Addr(), User: srv.RootUser(), DB: db,
 			Tables: func(t TableName) (Interest, bool) { return Interest{}, t == outbox }, Existing: []TableName{outbox},
 		})
-		began := time.Now()
+		began, used := time.Now(), cpuTime(b)
 		err := s.Stream(b.Context(), Start{Position: from.Clone()}, func(batch Batch) error {
 			rows += len(batch.Rows)
 			if at.File, at.Offset = batch.End.File, batch.End.Offset; at.Reached(to.File, to.Offset) {
@@ -66,6 +68,7 @@ func BenchmarkForeignStream(b *testing.B) {
 			return nil
 		})
 		ours += time.Since(began)
+		cpu += cpuTime(b) - used
 		if !errors.Is(err, errEnough) || rows != groups/100 {
 			b.Fatalf("read %d rows: %v", rows, err)
 		}
@@ -80,8 +83,18 @@ func BenchmarkForeignStream(b *testing.B) {
 	n := float64(b.N)
 	b.ReportMetric(float64(to.Offset-from.Offset)/1e6*n/ours.Seconds(), "MB/s")
 	b.ReportMetric(float64(groups)*n/ours.Seconds(), "groups/s")
+	b.ReportMetric(float64(cpu.Nanoseconds())/n/groups, "cpu-ns/group")
 	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "of-mysqlbinlog")
 	b.ReportMetric(0, "ns/op")
+}
+
+// cpuTime is what this process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // binlogTool is mysqlbinlog, from PATH or the lab.
@@ -98,4 +111,53 @@ func binlogTool(b *testing.B) string {
 		b.Fatalf("find mysqlbinlog: %v", err)
 	}
 	return path
+}
+
+// BenchmarkTransactionOfAMillionRows reads one transaction of 1,000,000 rows,
+// spooled past 8 MiB, and reports the heap that it takes at most.
+func BenchmarkTransactionOfAMillionRows(b *testing.B) {
+	srv, err := lab.StartMySQL(b.Context(), lab.MySQLOptions{Kind: lab.MariaDB1011, Args: []string{ownTemporaries}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer srv.Close()
+	db := srv.RootDB()
+	run := func(s string) {
+		if _, err := db.ExecContext(b.Context(), s); err != nil {
+			b.Fatalf("%s: %v", s, err)
+		}
+	}
+	const rows = 1_000_000
+	run("CREATE DATABASE shop")
+	run("CREATE TABLE shop.outbox (id BIGINT PRIMARY KEY, body VARCHAR(200))")
+	from, err := CurrentPosition(b.Context(), db)
+	if err != nil {
+		b.Fatal(err)
+	}
+	run(fmt.Sprintf("INSERT INTO shop.outbox SELECT seq, REPEAT('x',100) FROM shop.seq_1_to_%d", rows))
+	var peak uint64
+	for b.Loop() {
+		s := NewSource(Options{
+			Address: srv.Addr(), User: srv.RootUser(), DB: db, SpoolDir: b.TempDir(),
+			Tables: func(t TableName) (Interest, bool) { return Interest{}, t == shopOutbox }, Existing: []TableName{shopOutbox},
+		})
+		read, parts := 0, 0
+		err := s.Stream(b.Context(), Start{Position: from.Clone()}, func(batch Batch) error {
+			if read += len(batch.Rows); batch.End != nil {
+				return errEnough
+			}
+			if parts++; parts%100 == 0 {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				peak = max(peak, m.HeapAlloc)
+			}
+			return nil
+		})
+		if !errors.Is(err, errEnough) || read != rows {
+			b.Fatalf("read %d rows: %v", read, err)
+		}
+	}
+	b.ReportMetric(float64(peak)/(1<<20), "MiB-heap")
+	b.ReportMetric(rows*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+	b.ReportMetric(0, "ns/op")
 }
