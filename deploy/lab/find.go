@@ -55,7 +55,7 @@ func onPath(r recipe, name string) string {
 		path = real
 	}
 	if !r.kind.IsRabbit() {
-		if out, err := exec.Command(path, "--no-defaults", "--version").Output(); err == nil && strings.Contains(string(out), r.version) {
+		if out, err := exec.Command(path, r.versionArgs()...).Output(); err == nil && strings.Contains(string(out), r.version) {
 			return path
 		}
 		return ""

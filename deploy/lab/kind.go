@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind names a server and its version.
+// Kind names a server and its version, or a tool.
 type Kind string
 
 // The servers that the lab knows.
@@ -17,6 +17,9 @@ const (
 	Rabbit43    Kind = "rabbit43"
 )
 
+// Prometheus is set up for its promtool, see [Promtool]; it is no server of the lab.
+const Prometheus Kind = "prometheus"
+
 // recipe says where a server comes from and how to recognise it.
 type recipe struct {
 	kind     Kind
@@ -26,6 +29,7 @@ type recipe struct {
 	program  string   // inside the unpacked folder; may be a glob pattern
 	names    []string // of the program, on PATH
 	version  string   // what the program says of itself holds this
+	tool     bool     // it is run, not started
 }
 
 // revision is part of every cache folder's stamp: raise it when the way of
@@ -53,6 +57,11 @@ var recipes = []recipe{
 		packages: []string{"rabbitmq-server"},
 		program:  rabbitProgram, names: []string{"rabbitmq-server"}, version: "rabbitmq_server-4.3.",
 	},
+	{
+		kind: Prometheus, title: "promtool 2", suite: "bookworm",
+		packages: []string{"prometheus"},
+		program:  "usr/bin/promtool", names: []string{"promtool"}, version: "promtool, version 2.", tool: true,
+	},
 }
 
 const rabbitProgram = "usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server"
@@ -61,9 +70,25 @@ const rabbitProgram = "usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-serv
 func Kinds() []Kind {
 	var kinds []Kind
 	for _, r := range recipes {
-		kinds = append(kinds, r.kind)
+		if !r.tool {
+			kinds = append(kinds, r.kind)
+		}
 	}
 	return kinds
+}
+
+// Promtool is the path of Prometheus' tool that checks and tests rules.
+func Promtool() (string, error) {
+	p, err := find(Prometheus)
+	return p.path, err
+}
+
+// versionArgs make a program that is no broker's script tell its version.
+func (r recipe) versionArgs() []string {
+	if r.tool {
+		return []string{"--version"}
+	}
+	return []string{"--no-defaults", "--version"}
 }
 
 // ParseKind is the inverse of Kind's text.
@@ -78,7 +103,7 @@ func (k Kind) recipe() (recipe, error) {
 			return r, nil
 		}
 	}
-	return recipe{}, fmt.Errorf("unknown server %q: the lab knows %v", string(k), Kinds())
+	return recipe{}, fmt.Errorf("unknown server %q: the lab knows %v and %s", string(k), Kinds(), Prometheus)
 }
 
 // String is the kind's name on a command line.

@@ -37,7 +37,7 @@ type MySQLServer struct {
 // StartMySQL starts a server with an empty data folder and returns when it
 // answers. Close it.
 func StartMySQL(ctx context.Context, opts MySQLOptions) (*MySQLServer, error) {
-	if opts.Kind.IsRabbit() {
+	if opts.Kind.IsRabbit() || opts.Kind == Prometheus {
 		return nil, fmt.Errorf("%s is not a database", opts.Kind)
 	}
 	if addr := opts.Kind.RunningAddress(); addr != "" {

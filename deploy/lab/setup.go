@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Setup makes kinds startable (none named: all of them): it lists what is
+// Setup makes kinds startable (none named: all of them, and [Prometheus]): it lists what is
 // missing, downloads it and unpacks it into CacheDir. It shows its progress on
 // out, does nothing where nothing is missing, and may run in several processes
 // at once.
 func Setup(ctx context.Context, out io.Writer, kinds ...Kind) error {
 	if len(kinds) == 0 {
-		kinds = Kinds()
+		for _, r := range recipes {
+			kinds = append(kinds, r.kind)
+		}
 	}
 	cache, err := CacheDir()
 	if err != nil {
@@ -143,7 +145,7 @@ func tryProgram(ctx context.Context, r recipe, root string) error {
 		return err
 	}
 	said := path
-	cmd := exec.CommandContext(ctx, path, "--no-defaults", "--version")
+	cmd := exec.CommandContext(ctx, path, r.versionArgs()...)
 	if r.kind.IsRabbit() {
 		cmd = exec.CommandContext(ctx, filepath.Join(root, "usr/lib/erlang/bin/erl"), "-noshell", "-eval", "crypto:info_lib(), halt().")
 		cmd.Env = append(os.Environ(), "HOME="+root)
