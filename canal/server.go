@@ -33,10 +33,11 @@ type Server struct {
 	MaxPacket       uint64 // max_allowed_packet, bytes
 	Retention       uint64 // seconds that binary logs are kept; 0 for ever
 	ReadOnly        bool
+	DoDB, IgnoreDB  []string // schemas that binlog_do_db and binlog_ignore_db name; rows of others, or of these, are not written
 
 	Position checkpoint.Position // where the binlog ends now; zero with the binlog off
 	Logs     []BinaryLog         // oldest first
-	Replicas []uint32            // server_id of each connected replica, if the account may know
+	Replicas []Replica           // connected ones, if the account may know
 }
 
 // BinaryLog is one file of a server's binlog.
@@ -44,6 +45,15 @@ type BinaryLog struct {
 	Name string
 	Size uint64 // bytes
 }
+
+// Replica is a connected replica.
+type Replica struct {
+	ServerID uint32
+	Host     string // as it calls itself: [ReplicaHost] for a relay
+}
+
+// ReplicaHost is what a relay calls itself among a server's replicas.
+const ReplicaHost = "towpath"
 
 // Inspect asks a server all that Server holds. It needs REPLICATION CLIENT, and
 // for the replicas REPLICATION SLAVE (MariaDB: REPLICATION MASTER ADMIN). The position's GTIDs may lag behind its
@@ -94,6 +104,13 @@ func inspect(ctx context.Context, q Querier) (s Server, err error) {
 		return s, nil
 	}
 	if s.Position, err = currentPosition(ctx, q, s.Flavor, s.Identity, s.Version); err != nil {
+		return s, err
+	}
+	err = records(ctx, q, statusQuery(s.Version), func(get func(string) string) error {
+		s.DoDB, s.IgnoreDB = names(get("Binlog_Do_DB")), names(get("Binlog_Ignore_DB"))
+		return nil
+	})
+	if err != nil {
 		return s, err
 	}
 	if s.Logs, err = binaryLogs(ctx, q); err != nil {
@@ -159,13 +176,21 @@ func binaryLogs(ctx context.Context, q Querier) (logs []BinaryLog, err error) {
 	return logs, err
 }
 
-func replicas(ctx context.Context, q Querier, version string) (ids []uint32, err error) {
+// names splits a list of schemas as the server shows it.
+func names(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+func replicas(ctx context.Context, q Querier, version string) (all []Replica, err error) {
 	err = records(ctx, q, replicasQuery(version), func(get func(string) string) error {
 		id, err := strconv.ParseUint(get("Server_Id")+get("Server_id"), 10, 32)
-		ids = append(ids, uint32(id))
+		all = append(all, Replica{uint32(id), get("Host")})
 		return err
 	})
-	return ids, err
+	return all, err
 }
 
 // statusQuery asks for the end of the binlog, in the words of the version.

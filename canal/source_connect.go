@@ -35,7 +35,7 @@ func (c *connection) config() (replication.BinlogSyncerConfig, error) {
 		Flavor:                  string(c.start.Position.Flavor),
 		Host:                    o.Address,
 		User:                    o.User,
-		Localhost:               "towpath",
+		Localhost:               ReplicaHost,
 		RawModeEnabled:          true, // the reader frames by itself: foreign tables cost next to nothing
 		HeartbeatPeriod:         c.source.heartbeat,
 		DisableRetrySync:        true, // the library would go on in the middle of a group

@@ -300,7 +300,7 @@ func TestInspectTellsWhatTheServerHas(t *testing.T) {
 		if len(s.Logs) == 0 || s.Logs[len(s.Logs)-1].Name != s.Position.File || s.Position.Server != s.Identity || s.Identity == "" {
 			t.Errorf("inspected %+v", s)
 		}
-		if want := fmt.Sprint([]uint32{4242}); fmt.Sprint(s.Replicas) != want {
+		if want := fmt.Sprint([]Replica{{4242, ReplicaHost}}); fmt.Sprint(s.Replicas) != want {
 			t.Errorf("replicas %v, want %s", s.Replicas, want)
 		}
 		if gtid := s.GTIDMode == "ON"; gtid == s.Position.GTIDs.IsZero() {
