@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Store is the state tables in one schema of the source server. It is a set of
@@ -79,6 +80,25 @@ func (s *Store) Checkpoint(ctx context.Context, stream string) (Checkpoint, erro
 	}
 	defer conn.Close()
 	return s.readCheckpoint(ctx, conn, stream)
+}
+
+// SavedPosition reads the position that was saved last, zero for none, and how
+// long ago that was by the server's clock.
+func (s *Store) SavedPosition(ctx context.Context, stream string) (p Position, age time.Duration, err error) {
+	var position []byte
+	var micros int64
+	err = s.db.QueryRowContext(ctx, s.sql(`SELECT position, TIMESTAMPDIFF(MICROSECOND, saved_at, UTC_TIMESTAMP(6))
+		FROM {schema}.checkpoint WHERE stream=?`), stream).Scan(&position, &micros)
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, 0, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(position, &p)
+	}
+	if err != nil {
+		return p, 0, fmt.Errorf("read the saved position of stream %s: %w", stream, err)
+	}
+	return p, time.Duration(micros) * time.Microsecond, nil
 }
 
 func (s *Store) readCheckpoint(ctx context.Context, conn *sql.Conn, stream string) (Checkpoint, error) {

@@ -78,11 +78,16 @@ func (ts *tables) interest(name canal.TableName) (canal.Interest, bool) {
 	if t == nil {
 		return canal.Interest{}, false
 	}
-	if t.config.AfterPublish == configs.Keep {
-		return canal.Interest{}, true // a parked row of it carries its whole image
+	return interest(t.config), true
+}
+
+// interest is the columns of a table's rows that are wanted.
+func interest(c *configs.Table) canal.Interest {
+	if c.AfterPublish == configs.Keep {
+		return canal.Interest{} // a parked row of it carries its whole image
 	}
-	wanted := t.config.Reads()
-	return canal.Interest{Columns: func(name string) bool { return containsFold(wanted, name) }}, true
+	wanted := c.Reads()
+	return canal.Interest{Columns: func(name string) bool { return containsFold(wanted, name) }}
 }
 
 // list is every table that is known by now, by number.

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/towpath/towpath/checkpoint"
-	"github.com/towpath/towpath/configs"
 	"github.com/towpath/towpath/relay"
 )
 
@@ -32,23 +29,11 @@ statement or setting that mends it. It exits with 1 when something fails. It tak
 		}
 		findings := []relay.Finding{{Level: relay.OK, What: "configuration", Text: fmt.Sprintf("stream %s, hash %s", config.Name, config.Hash())}}
 		if !*offline {
-			findings = append(findings, checkOnline(c.Context(), config)...)
+			findings = append(findings, relay.Check(c.Context(), config)...)
 		}
 		return report(c.OutOrStdout(), findings, *asJSON)
 	}
 	return c
-}
-
-func checkOnline(ctx context.Context, config *configs.Config) []relay.Finding {
-	db := checkpoint.Connect(relay.Endpoint(config), checkpoint.Session{IdleTimeout: config.Lease.TTL})
-	defer db.Close()
-	findings, err := relay.CheckSource(ctx, config, db)
-	if err != nil {
-		findings = append(findings, relay.Finding{Level: relay.Fail, What: "source", Text: err.Error()})
-	} else if _, err := checkpoint.Open(ctx, db, config.State.Schema); err != nil {
-		findings = append(findings, relay.Finding{Level: relay.Fail, What: "state", Text: err.Error()})
-	}
-	return append(findings, relay.CheckBroker(ctx, config)...)
 }
 
 // report prints findings, and returns an error when one of them fails.

@@ -57,6 +57,17 @@ func (c *Certificates) Client(name string) (KeyPair, error) {
 	})
 }
 
+// Ended issues a certificate, for a client and for the server's names, that
+// ended so long ago.
+func (c *Certificates) Ended(name string, ago time.Duration) (KeyPair, error) {
+	return c.issue(name, &x509.Certificate{
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(-ago),
+	})
+}
+
 // ClientConfig trusts the authority and shows the given certificates.
 func (c *Certificates) ClientConfig(own ...KeyPair) (*tls.Config, error) {
 	roots := x509.NewCertPool()
@@ -81,7 +92,10 @@ func (c *Certificates) issue(name string, template *x509.Certificate) (KeyPair, 
 	c.lastSerial++
 	template.SerialNumber = big.NewInt(c.lastSerial)
 	template.Subject = pkix.Name{CommonName: name}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(24 * time.Hour)
+	}
+	template.NotBefore = template.NotAfter.Add(-25 * time.Hour)
 	if c.issuer == nil {
 		c.issuer, c.issuerKey = template, key
 	}

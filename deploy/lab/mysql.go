@@ -16,7 +16,7 @@ import (
 // commits are durable (sync_binlog and innodb_flush_log_at_trx_commit are 1).
 type MySQLOptions struct {
 	Kind        Kind     // MySQL97 or MariaDB1011
-	GTID        bool     // gtid_mode and enforce_gtid_consistency; MariaDB, which always has GTIDs: gtid_strict_mode
+	GTID        bool     // gtid_mode and enforce_gtid_consistency, OFF without; MariaDB, which always has GTIDs: gtid_strict_mode
 	RowMetadata string   // binlog_row_metadata: MINIMAL, FULL, MariaDB also NO_LOG
 	RowImage    string   // binlog_row_image: FULL, MINIMAL, NOBLOB
 	Compression bool     // compressed transactions (MySQL) or events (MariaDB) in the binlog
@@ -216,6 +216,8 @@ func (s *MySQLServer) args() []string {
 		args = append(args, "--gtid-strict-mode=ON")
 	} else if o.GTID {
 		args = append(args, "--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+	} else if !o.Kind.IsMariaDB() { // 9.7 has them by default
+		args = append(args, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
 	}
 	if o.RowMetadata != "" {
 		args = append(args, "--binlog-row-metadata="+o.RowMetadata)
