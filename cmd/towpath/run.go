@@ -64,8 +64,13 @@ func runRelay(ctx context.Context, config *configs.Config) error {
 		served <- server.serve(ctx)
 		cancel()
 	}()
+	told := make(chan error, 1)
+	go func() { told <- systemd().follow(ctx, r.Ready) }()
 	err = r.Run(ctx)
 	cancel()
+	if err := <-told; err != nil {
+		log.Warn("systemd is not told how the service fares", zap.Error(err))
+	}
 	if err = errors.Join(err, <-served); err != nil {
 		return fmt.Errorf("run stream %s: %w", config.Name, err)
 	}
