@@ -19,7 +19,7 @@ func main() {
 	defer stop()
 	root := &cobra.Command{Use: "bench", Short: "Measure Towpath on the lab's servers", SilenceUsage: true}
 	out := root.PersistentFlags().String("json", "", "also write the figures to this file")
-	root.AddCommand(newDrain(func(t table) error { return t.print(*out) }))
+	root.AddCommand(newDrain(func(t table) error { return t.print(*out) }), newConsume(func(t table) error { return t.print(*out) }))
 	if err := root.ExecuteContext(ctx); err != nil {
 		os.Exit(1)
 	}
