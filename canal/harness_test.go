@@ -111,6 +111,32 @@ func (f *rig) here() checkpoint.Position {
 	return p
 }
 
+// purge removes all binlog files but the last. A file that a stream of an
+// earlier test still holds could not be, so those are ended first.
+func (f *rig) purge() {
+	f.Helper()
+	for range 500 {
+		f.exec("PURGE BINARY LOGS TO '" + f.here().File + "'")
+		logs, err := binaryLogs(f.Context(), f.db)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if len(logs) == 1 {
+			return
+		}
+		err = records(f.Context(), f.db, "SHOW PROCESSLIST", func(get func(string) string) error {
+			if strings.HasPrefix(get("Command"), "Binlog Dump") {
+				f.db.ExecContext(f.Context(), "KILL "+get("Id")) // it may end by itself meanwhile
+			}
+			return nil
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Fatal("the server keeps its binlog files")
+}
+
 // start is a place to begin at: the current position and shape.
 func (f *rig) start() Start {
 	f.Helper()
