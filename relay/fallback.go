@@ -36,6 +36,7 @@ type fallback struct {
 
 	states map[*table]*tableState // from the checkpoint, where there is anything
 	swept  chan struct{}          // closed when the stream may begin
+	open   chan struct{}          // closed when it has begun, or cannot: before, nobody knows that the position is of this history
 	dues   *dues
 	alone  atomic.Bool // the binlog cannot be read: what is unsent is sent
 
@@ -49,7 +50,7 @@ type fallback struct {
 func newFallback(l *leader, found *found, dues *dues, memory int64) *fallback {
 	f := &fallback{stream: l.relay.config.Name, tables: l.tables, db: l.db, server: l.server, store: l.store, fence: l.term.Fence,
 		current: newCurrent(l.db, l.server, l.tables), found: found, metrics: l.relay.metrics, log: l.log, memory: memory,
-		states: map[*table]*tableState{}, swept: make(chan struct{}), dues: dues, hush: make(chan chan struct{}),
+		states: map[*table]*tableState{}, swept: make(chan struct{}), open: make(chan struct{}), dues: dues, hush: make(chan chan struct{}),
 		out: map[string]bool{}, next: map[*table]time.Time{}, indexes: map[*table]string{}}
 	for _, t := range l.tables.list() {
 		if st, known := l.states[t.name]; known {
@@ -67,6 +68,17 @@ func (f *fallback) run(ctx context.Context) error {
 		return err
 	}
 	close(f.swept)
+	for begun := false; !begun; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case done := <-f.hush:
+			f.alone.Store(false)
+			close(done)
+		case <-f.open:
+			begun = true
+		}
+	}
 	for {
 		timer := time.NewTimer(f.untilNext())
 		select {
@@ -78,6 +90,7 @@ func (f *fallback) run(ctx context.Context) error {
 			if err := f.quiet(ctx); err != nil {
 				return err
 			}
+			f.alone.Store(false) // from the next round on it waits for the stream again
 			close(done)
 		case <-f.found.settled.ready:
 			f.collect()
@@ -87,6 +100,15 @@ func (f *fallback) run(ctx context.Context) error {
 			}
 		}
 		timer.Stop()
+	}
+}
+
+// begin lets the fallback look for unsent rows. Only the reader calls it.
+func (f *fallback) begin() {
+	select {
+	case <-f.open:
+	default:
+		close(f.open)
 	}
 }
 
@@ -233,6 +255,7 @@ type hunt struct {
 	table *table
 	what  looking
 	after string // ref: up to here it has looked
+	began time.Time
 	refs  []unsentRow
 	more  bool // there are rows behind
 }
@@ -330,6 +353,9 @@ func (f *fallback) select1(ctx context.Context, h *hunt) error {
 		}
 	}
 	now := time.Now()
+	if h.began.IsZero() {
+		h.began = now
+	}
 	for h.more && len(h.refs) < huntRows {
 		page, err := f.current.page(ctx, t, look{what: h.what, after: h.after, limit: t.config.Fallback.Batch, index: index}, now)
 		if err != nil {
@@ -513,7 +539,8 @@ func (f *fallback) noteDue(ctx context.Context, h *hunt) error {
 	if h.what != forPending {
 		return nil
 	}
-	at, err := f.current.nextDue(ctx, h.table, f.indexes[h.table], time.Now())
+	// Behind what the look has covered, not behind the present.
+	at, err := f.current.nextDue(ctx, h.table, f.indexes[h.table], h.began)
 	if err == nil && !at.IsZero() {
 		f.dues.note(h.table, at)
 	}

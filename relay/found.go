@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/towpath/towpath/checkpoint"
 )
@@ -37,6 +38,7 @@ type found struct {
 	settled   *queue[*page]  // loop to fallback
 	questions chan question  // fallback to loop
 	progress  *savedProgress // loop to fallback
+	settledAt atomic.Int64   // Unix seconds of the low-water's commit; 0: none yet
 }
 
 func newFound(memory int64, start checkpoint.Position) *found {
@@ -112,6 +114,13 @@ func (s *savedProgress) set(p checkpoint.Position) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// get is the saved position, by file and offset.
+func (s *savedProgress) get() checkpoint.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saved
 }
 
 // due says whether somebody waits for a place that low has reached: foreign

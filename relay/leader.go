@@ -35,6 +35,7 @@ type leader struct {
 	fallback *fallback
 	checker  *checker
 	retrier  *retrier
+	keeper   *housekeeper
 	loop     *loop
 	writer   *writer
 	lanes    []*rabbit.Lane
@@ -83,11 +84,11 @@ func (l *leader) lead(ctx context.Context) error {
 	if err == nil {
 		err = l.run(ctx)
 	}
+	var halt *haltError
 	var gap *canal.GapError
-	if errors.As(err, &gap) && ctx.Err() == nil {
+	if !errors.As(err, &halt) && errors.As(err, &gap) && ctx.Err() == nil {
 		err = l.gap(ctx, gap)
 	}
-	var halt *haltError
 	if errors.As(err, &halt) {
 		return l.halted(ctx, halt)
 	}
@@ -96,6 +97,14 @@ func (l *leader) lead(ctx context.Context) error {
 
 // prepare learns where the stream begins and on which server.
 func (l *leader) prepare(ctx context.Context) error {
+	if err := l.connect(ctx); err != nil {
+		return err
+	}
+	return l.begin(ctx)
+}
+
+// connect opens the leadership's sessions and takes what the checkpoint holds.
+func (l *leader) connect(ctx context.Context) error {
 	c := l.relay.config
 	// The server of this leadership is the one that its lease was won on; a
 	// session that finds another one behind the address is refused (P4).
@@ -115,10 +124,7 @@ func (l *leader) prepare(ctx context.Context) error {
 	if err := l.inspect(ctx); err != nil {
 		return err
 	}
-	if err := l.restore(); err != nil {
-		return err
-	}
-	return l.begin(ctx)
+	return l.restore()
 }
 
 // inspect learns which server this is, and whether its binlog can be read.
@@ -177,6 +183,9 @@ func (l *leader) build(ctx context.Context) error {
 		server: l.server.Identity, last: begun, pass: l.pass}
 	l.checker = newChecker(newCurrent(l.db, l.server, l.tables), l.log)
 	l.fallback = newFallback(l, found, dues, memory/4)
+	l.keeper = &housekeeper{stream: c.Name, tables: l.tables, db: l.db, server: l.server, store: l.store, fence: l.term.Fence,
+		current: newCurrent(l.db, l.server, l.tables), found: found, metrics: m, log: l.log,
+		seen: map[*table]firstUnsent{}, failing: map[string]bool{}}
 	options := sourceOptions(c, l.tables, l.log)
 	options.DB = l.db
 	for _, t := range l.tables.list() {
@@ -249,6 +258,7 @@ func (l *leader) run(ctx context.Context) error {
 		func() error { return l.read(reading) },
 		func() error { return l.fallback.run(reading) },
 		func() error { return l.checker.run(work) },
+		func() error { return l.keeper.run(reading) },
 		func() error { return l.preparer.run(work) },
 		func() error { return l.retrier.run(work) },
 		func() error { return l.loop.run(work, stop) },

@@ -343,6 +343,10 @@ func (l *loop) advance() {
 	}
 	l.moved = l.moved || moved
 	l.dueSave = l.dueSave || rows
+	if moved && !l.window.settledAt.IsZero() {
+		l.metrics.SettledTime.Set(float64(l.window.settledAt.UnixMilli()) / 1000)
+		l.found.settledAt.Store(l.window.settledAt.Unix())
+	}
 	l.metrics.Window.Set(float64(l.window.len()))
 	l.metrics.PendingWrites.Set(float64(len(l.writes)))
 	l.metrics.ClosedDestinations.Set(float64(l.lot.dests.closed))

@@ -28,9 +28,19 @@ type Metrics struct {
 	SettledTime   prometheus.Gauge // commit time of the low-water
 	PendingWrites prometheus.Gauge
 
-	rows        *prometheus.CounterVec // by table and end
-	writes      *prometheus.CounterVec // by table and result
-	latency     *prometheus.HistogramVec
+	rows           *prometheus.CounterVec // by table and end
+	writes         *prometheus.CounterVec // by table and result
+	latency        *prometheus.HistogramVec
+	Unsent         *prometheus.GaugeVec // by table
+	Deferred       *prometheus.GaugeVec // by table
+	OldestUnsent   *prometheus.GaugeVec // by table
+	Claimed        *prometheus.GaugeVec // by table
+	XAPrepared     prometheus.Gauge
+	BinlogDistance prometheus.Gauge
+	BinlogLag      prometheus.Gauge
+	RetentionLeft  prometheus.Gauge
+	Retained       *prometheus.CounterVec // by table
+
 	Polling     prometheus.Gauge
 	Gaps        *prometheus.CounterVec // by kind
 	Unseen      *prometheus.CounterVec // by table
@@ -122,6 +132,7 @@ func NewMetrics(reg prometheus.Registerer, stream string) *Metrics {
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
 	}, []string{"table"})
 	reg.MustRegister(m.latency)
+	m.registerHousekeeping(reg)
 	return m
 }
 

@@ -41,7 +41,7 @@ func (l *leader) read(ctx context.Context) error {
 // its first row. Rows up to where it ends now may have been sent before: by an
 // earlier leader, by a sweep, or by the fallback alone, which is silenced first.
 func (l *leader) resumeStream(ctx context.Context) error {
-	if l.fallback.alone.CompareAndSwap(true, false) {
+	if l.fallback.alone.Load() {
 		done := make(chan struct{})
 		select {
 		case l.fallback.hush <- done:
@@ -71,6 +71,7 @@ func (l *leader) resumeStream(ctx context.Context) error {
 		return fmt.Errorf("read the server's clock: %w", err)
 	}
 	l.preparer.skew.Store(int64(clock.Sub(asked)))
+	l.fallback.begin()
 	return nil
 }
 
@@ -81,5 +82,6 @@ func (l *leader) lost(err error) {
 		return
 	}
 	l.blind = nil
+	l.fallback.begin()
 	l.log.Error("the binlog cannot be read: mark and delete tables are served by polling until it can be, keep tables wait", zap.Error(err))
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,6 +35,7 @@ type shop struct {
 	vhost  lab.Vhost
 	tables string // lines of tables in the configuration
 	source string // address
+	adjust func(*configs.Config)
 	log    *observer.ObservedLogs
 
 	mu       sync.Mutex
@@ -124,19 +126,24 @@ func (s *shop) value(query string, args ...any) string {
 	return v.String
 }
 
-// session is a connection of its own.
+// session is a connection of its own; the statement "" ends it.
 func (s *shop) session() func(statement string) {
 	s.Helper()
 	conn, err := s.db.Conn(s.Context())
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(func() {
-		conn.Raw(func(any) error { return sql.ErrConnDone })
+	end := sync.OnceFunc(func() {
+		conn.Raw(func(any) error { return driver.ErrBadConn })
 		conn.Close()
 	})
+	s.Cleanup(end)
 	return func(statement string) {
 		s.Helper()
+		if statement == "" {
+			end()
+			return
+		}
 		if _, err := conn.ExecContext(s.Context(), statement); err != nil {
 			s.Fatalf("%s: %v", statement, err)
 		}
@@ -178,19 +185,26 @@ func (s *shop) consume() {
 	})
 }
 
-// run starts a relay; stop drains it, as SIGTERM does.
-func (s *shop) run() (stop func()) {
-	s.Helper()
-	text := strings.ReplaceAll(fmt.Sprintf(`name: shop
+// config is the configuration as it is now.
+func (s *shop) config() string {
+	return strings.ReplaceAll(fmt.Sprintf(`name: shop
 source: {address: "%s", user: root}
 state: {schema: %s}
 broker: {urls: ["%s"], heartbeat: 2s}
 checkpoint: {every: 50ms, idle: 1s}
 lease: {ttl: 3s}
 tables:%s`, s.source, s.state, s.vhost.URL(), s.tables), "{schema}", s.schema)
-	c, err := configs.Parse("test.yaml", []byte(text), func(string) (string, bool) { return "", false })
+}
+
+// run starts a relay; stop drains it, as SIGTERM does.
+func (s *shop) run() (stop func()) {
+	s.Helper()
+	c, err := configs.Parse("test.yaml", []byte(s.config()), func(string) (string, bool) { return "", false })
 	if err != nil {
 		s.Fatal(err)
+	}
+	if s.adjust != nil {
+		s.adjust(c)
 	}
 	core, logs := observer.New(zap.InfoLevel)
 	s.log, s.registry = logs, prometheus.NewRegistry()
@@ -257,6 +271,14 @@ func (s *shop) waitFor(ids int) {
 func (s *shop) waitLog(message string) {
 	s.Helper()
 	s.wait("log line "+message, func() bool { return s.log.FilterMessageSnippet(message).Len() > 0 })
+}
+
+// begun waits until all tables have begun and the binlog is read.
+func (s *shop) begun() {
+	s.Helper()
+	s.wait("the stream has begun", func() bool {
+		return s.metric("streaming") == 1 && s.value(`SELECT COUNT(*) FROM {state}.checkpoint_table WHERE sweep LIKE '%"sweep"%'`) == "0"
+	})
 }
 
 // once checks that each of the ids arrived, and how often any arrived twice.

@@ -1,6 +1,10 @@
 package relay
 
-import "github.com/towpath/towpath/checkpoint"
+import (
+	"time"
+
+	"github.com/towpath/towpath/checkpoint"
+)
 
 // window holds what was taken from the stream and is not settled, in commit
 // order, and knows the low-water: the position up to which everything is
@@ -17,7 +21,8 @@ type window struct {
 	count   int
 	first   uint64 // number of the row at head
 
-	marks []mark // in order; marks[i].after <= marks[i+1].after
+	settledAt time.Time // commit time of the low-water
+	marks     []mark    // in order; marks[i].after <= marks[i+1].after
 }
 
 // mark is the end of one or more event groups.
@@ -120,6 +125,7 @@ func (w *window) advance(low *checkpoint.Position) (moved, rows bool) {
 			low.GTIDs.Union(*m.more)
 		}
 		low.Advance(m.end)
+		w.settledAt = m.end.Time
 		moved, rows = true, rows || m.rows
 		n++
 	}
