@@ -105,24 +105,23 @@ func (h *housekeeper) retainBatch(ctx context.Context, t *table, m *mapping, sha
 		if len(rows) == 0 {
 			return nil
 		}
-		// By key alone: they are locked as they were found, and a condition could
-		// lead the server by an index over rows that others have locked.
-		args := g.keyArgs(rows)
-		tail := " WHERE " + g.where(len(rows))
+		// By key alone: they are locked as they were found.
 		if a := t.config.Retention.ArchiveTo; a.Table != "" {
 			columns := storedColumns(shape)
-			insert := fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s%s", canal.TableName{Schema: a.Schema, Name: a.Table}.Quote(), columns, columns, t.name.Quote(), tail)
-			if _, err := tx.Exec(ctx, insert, args...); err != nil {
+			insert := fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s WHERE %s", canal.TableName{Schema: a.Schema, Name: a.Table}.Quote(), columns, columns, t.name.Quote(), g.where(len(rows)))
+			if _, err := tx.Exec(ctx, insert, g.keyArgs(rows)...); err != nil {
 				return fmt.Errorf("archive rows of %s: %w", t.name, err)
 			}
 		}
-		result, err := tx.Exec(ctx, g.deleteFrom()+tail, args...)
-		if err != nil {
-			return fmt.Errorf("delete sent rows of %s: %w", t.name, err)
+		// One by one: of a small table the server would rather read all rows than
+		// many by key, and wait for those that the application holds.
+		for i := range rows {
+			if _, err := tx.Exec(ctx, "DELETE FROM "+t.name.Quote()+" WHERE "+g.where(1), g.keyArgs(rows[i:i+1])...); err != nil {
+				return fmt.Errorf("delete a sent row of %s: %w", t.name, err)
+			}
 		}
-		n, err := result.RowsAffected()
-		removed = int(n)
-		return err
+		removed = len(rows)
+		return nil
 	})
 	return removed, err
 }
