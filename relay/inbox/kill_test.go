@@ -144,7 +144,9 @@ func TestEffectsAreExactThoughConsumersDieBetweenCommitAndAcknowledgementAndRela
 	for range 2 {
 		all.Go(func() { keepRunning(t, ctx, 0, &exact, os.Args[0], append(env, asConsumer+"=exact")) })
 	}
-	all.Go(func() { keepRunning(t, ctx, 800*time.Millisecond, &outside, os.Args[0], append(env, asConsumer+"=run")) })
+	all.Go(func() {
+		keepRunning(t, ctx, 800*time.Millisecond, &outside, os.Args[0], append(env, asConsumer+"=run"))
+	})
 	all.Go(func() { keepRunning(t, ctx, 3*time.Second, &relays, program, nil, "run", "-c", config) })
 
 	r.until("the relay has a position", func() bool {

@@ -25,11 +25,11 @@ func (e *entry) size() int { return len(e.id) + len(e.key) + 128 }
 // spool sorts entries by id, byte by byte, through files: a run of entries is
 // sorted in memory and written out when it is full, and the runs are merged.
 type spool struct {
-	dir    string
-	limit  int // bytes of one run
-	run    []entry
-	size   int
-	files  []*os.File
+	dir   string
+	limit int // bytes of one run
+	run   []entry
+	size  int
+	files []*os.File
 }
 
 // runBytes is what one run may take in memory.
