@@ -60,7 +60,7 @@ func (l *leader) hearResume(ctx context.Context, halt *haltError) error {
 		state, result := checkpoint.RequestFailed, map[string]string{}
 		if errors.As(outcome, &again) {
 			state = checkpoint.RequestDone
-		} else if outcome != nil {
+		} else {
 			result["error"] = outcome.Error()
 		}
 		text, err := json.Marshal(result)
