@@ -261,6 +261,7 @@ func (l *leader) run(ctx context.Context) error {
 		func() error { return l.keeper.run(reading) },
 		func() error { return l.preparer.run(work) },
 		func() error { return l.retrier.run(work) },
+		func() error { return (&dispatcher{leader: l, log: l.log}).run(work) },
 		func() error { return l.loop.run(work, stop) },
 		func() error { return l.writer.run(work) },
 		func() error { return l.watch(work) },

@@ -2,15 +2,19 @@ package relay
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/towpath/towpath/canal"
 	"github.com/towpath/towpath/checkpoint"
 	"github.com/towpath/towpath/configs"
+	"github.com/towpath/towpath/relay/rabbit"
 )
 
 // retry is a parked row to be read.
@@ -136,39 +140,70 @@ func (r *retrier) read(ctx context.Context, due []retry) []retried {
 	}
 }
 
-// readRows reads rows as they are now. A row that somebody holds locked comes later (P9).
+// readRows reads rows as they are now.
 func (r *retrier) readRows(ctx context.Context, t *table, due []retry) ([]retried, error) {
 	refs := make([]string, len(due))
 	for i, d := range due {
 		refs[i] = d.ref
 	}
 	read := time.Now()
-	rows, m, err := r.current.rows(ctx, t, refs, canal.ShareLock(r.current.server.Flavor)+" SKIP LOCKED")
+	rows, m, locked, err := r.free(ctx, t, refs)
 	if err != nil {
 		return nil, err
 	}
-	refs = slices.DeleteFunc(refs, func(ref string) bool { return rows[ref] != nil })
-	locked := map[string]*canal.Row{}
-	if len(refs) > 0 {
-		if locked, _, err = r.current.rows(ctx, t, refs, ""); err != nil {
-			return nil, err
-		}
+	gone := checkpoint.ParkedGone
+	if t.config.AfterPublish == configs.Delete {
+		gone = checkpoint.ParkedWithdrawn // or it was sent, by a leader that could not say so
 	}
 	page := make([]retried, len(due))
 	for i, d := range due {
-		row := rows[d.ref]
-		switch {
+		switch row := rows[d.ref]; {
 		case row != nil:
 			page[i] = r.mapped(d, m, row, read)
-		case locked[d.ref] != nil:
+		case locked[d.ref]:
 			page[i] = retried{berth: d.berth, later: true}
-		case t.config.AfterPublish == configs.Delete:
-			page[i] = retried{berth: d.berth, entry: &entry{}, end: checkpoint.ParkedWithdrawn}
 		default:
-			page[i] = retried{berth: d.berth, entry: &entry{}, end: checkpoint.ParkedGone}
+			page[i] = retried{berth: d.berth, entry: &entry{}, end: gone}
 		}
 	}
 	return page, nil
+}
+
+// free reads rows under a lock, past those that somebody holds: they come
+// later, and hold up no other (P9). A row that a plain read does not show either
+// is asked for by itself: it may be locked by its own insert, which the binlog
+// shows before the engine does.
+func (r *retrier) free(ctx context.Context, t *table, refs []string) (map[string]*canal.Row, *mapping, map[string]bool, error) {
+	lock := canal.ShareLock(r.current.server.Flavor)
+	rows, m, err := r.current.rows(ctx, t, refs, lock+" SKIP LOCKED")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	missing := slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return rows[ref] != nil })
+	if len(missing) == 0 {
+		return rows, m, nil, nil
+	}
+	committed, _, err := r.current.rows(ctx, t, missing, "")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	locked := map[string]bool{}
+	for _, ref := range missing {
+		if committed[ref] != nil {
+			locked[ref] = true
+			continue
+		}
+		one, _, err := r.current.rows(ctx, t, []string{ref}, lock+" NOWAIT")
+		switch {
+		case isLockWait(err):
+			locked[ref] = true
+		case err != nil:
+			return nil, nil, nil, err
+		case one[ref] != nil:
+			rows[ref] = one[ref]
+		}
+	}
+	return rows, m, locked, nil
 }
 
 // readImages reads rows as they were when they were parked.
@@ -238,4 +273,30 @@ func (r *retrier) mapped(d retry, m *mapping, row *canal.Row, read time.Time) re
 		}
 	}
 	return done
+}
+
+// ParkedMessage is the message that a parked row would be sent as now. It
+// returns the end that the row would come to instead, if any.
+func ParkedMessage(ctx context.Context, c *configs.Config, db *sql.DB, store *checkpoint.Store, p checkpoint.Parked) (rabbit.Message, checkpoint.ParkedState, error) {
+	ts := newTables(c, NewMetrics(prometheus.NewRegistry(), c.Name))
+	t := ts.find(canal.TableName{Schema: p.Schema, Name: p.Name})
+	if t == nil {
+		return rabbit.Message{}, "", fmt.Errorf("table %s.%s is not in the configuration", p.Schema, p.Name)
+	}
+	r := newRetrier(c.Name, store, newCurrent(db, canal.Server{Flavor: store.Flavor()}, ts), nil, nil, zap.NewNop())
+	due := []retry{{table: t, ref: t.ref(p.Key), sequence: p.Sequence, ordered: true}}
+	read := r.readRows
+	if t.config.AfterPublish == configs.Keep {
+		read = r.readImages
+	}
+	page, err := read(ctx, t, due)
+	switch {
+	case err != nil:
+		return rabbit.Message{}, "", err
+	case page[0].later:
+		return rabbit.Message{}, "", errors.New("the row is locked by another transaction")
+	case page[0].end == "" && page[0].entry.fault != nil:
+		return rabbit.Message{}, "", errors.New(page[0].entry.fault.reason)
+	}
+	return page[0].entry.message, page[0].end, nil
 }
