@@ -78,7 +78,9 @@ func (r *reader) take(ctx context.Context, b canal.Batch) error {
 	if b.End != nil {
 		r.start.Position.Advance(*b.End)
 		r.start.Position.Server = r.server
-		r.start.Skip = nil
+		if skip := r.start.Skip; skip != nil && r.start.Position.Reached(skip.File, skip.Offset) {
+			r.start.Skip = nil // behind it; a connection that fails before has to pass it, too
+		}
 	}
 	return nil
 }
