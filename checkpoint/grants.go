@@ -48,6 +48,7 @@ var stateTables = []struct{ name, privileges string }{
 	{"xa", "SELECT, INSERT, UPDATE, DELETE"},
 	{"request", "SELECT, INSERT, UPDATE, DELETE"},
 	{"audit", "SELECT, INSERT"},
+	{"member", "SELECT, INSERT, UPDATE, DELETE"},
 }
 
 func (t OutboxGrant) privileges() []string {

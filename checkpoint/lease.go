@@ -129,6 +129,10 @@ type Claim struct {
 	// server that this session is on. The lock of any other server is none
 	// (a cluster's endpoint, a proxy, a moved address).
 	Locked bool
+	// Depose takes the lease also from who holds it, as an operator may: the
+	// leader finds out at its next write or renewal. Only who publishes nothing
+	// may claim so (promise P4).
+	Depose bool
 	// Unmoved is the lease as the claimant has seen it for a whole ttl of its
 	// own clock. It frees a lease when the database's clock was set back, by
 	// which a dead leader's lease would last that much longer.
@@ -138,7 +142,7 @@ type Claim struct {
 // free says whether a claim may have a lease.
 func (c Claim) free(l Lease, server string) bool {
 	switch {
-	case !l.Held(), l.Holder == c.Holder: // its own: a claim whose COMMIT was not answered
+	case c.Depose, !l.Held(), l.Holder == c.Holder: // its own: a claim whose COMMIT was not answered
 		return true
 	case c.Locked && l.LockedOn == server:
 		return true

@@ -18,7 +18,7 @@ import (
 // Version is the version of the state tables that this program was written
 // for. It also works on the next one: a version only ever adds to the one
 // before, so N and N+1 of the program run side by side while it is replaced.
-const Version = 1
+const Version = 2
 
 // The files of schema/, one a version, hold the statements that lead there
 // from the version before.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,10 +52,10 @@ func TestInitTwiceAndAtOnceMakesTheTablesOnce(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d of 4 found nothing there", n)
 		}
-		if got := b.value("SELECT COUNT(*) FROM {schema}.version"); got != "1" {
+		if got := b.value("SELECT COUNT(*) FROM {schema}.version"); got != strconv.Itoa(Version) {
 			t.Errorf("%s versions recorded", got)
 		}
-		if got := b.value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema=? AND engine='InnoDB'", b.schema); got != "8" {
+		if got := b.value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema=? AND engine='InnoDB'", b.schema); got != "9" {
 			t.Errorf("%s InnoDB tables", got)
 		}
 	})
@@ -62,22 +64,22 @@ func TestInitTwiceAndAtOnceMakesTheTablesOnce(t *testing.T) {
 func TestAnUpgradeAddsAndCanBeginAgainAfterACrash(t *testing.T) {
 	onServers(t, func(t *testing.T, b *bench) {
 		s := b.store()
-		next := fstest.MapFS{"schema/2.sql": {Data: []byte(
+		next := fstest.MapFS{fmt.Sprintf("schema/%d.sql", Version+1): {Data: []byte(
 			"ALTER TABLE {schema}.lease ADD COLUMN colour VARCHAR(8) NOT NULL DEFAULT '';\nALTER TABLE {schema}.audit ADD KEY audit_action (action);\n")}}
 		b.exec("ALTER TABLE {schema}.lease ADD COLUMN colour VARCHAR(8) NOT NULL DEFAULT ''") // as far as the crashed one got
-		if from, to, err := upgrade(t.Context(), b.db, b.schema, next, 2); err != nil || from != 1 || to != 2 {
+		if from, to, err := upgrade(t.Context(), b.db, b.schema, next, Version+1); err != nil || from != Version || to != Version+1 {
 			t.Fatalf("from %d to %d: %v", from, to, err)
 		}
 		if _, err := Open(t.Context(), b.db, b.schema); err != nil {
 			t.Errorf("this version does not run beside the next: %v", err)
 		}
 		b.take(b.lease(s), "still works")
-		if from, to, err := Init(t.Context(), b.db, b.schema); err != nil || from != 2 || to != 2 {
+		if from, to, err := Init(t.Context(), b.db, b.schema); err != nil || from != Version+1 || to != Version+1 {
 			t.Errorf("an older init went from %d to %d: %v", from, to, err)
 		}
-		b.exec("INSERT INTO {schema}.version VALUES (3, UTC_TIMESTAMP(6))")
+		b.exec(fmt.Sprintf("INSERT INTO {schema}.version VALUES (%d, UTC_TIMESTAMP(6))", Version+2))
 		if _, err := Open(t.Context(), b.db, b.schema); err == nil || !strings.Contains(err.Error(), "later program") {
-			t.Errorf("version 3: %v", err)
+			t.Errorf("version %d: %v", Version+2, err)
 		}
 		b.exec("DELETE FROM {schema}.version")
 		if _, err := Open(t.Context(), b.db, b.schema); err == nil || !strings.Contains(err.Error(), "run towpath init") {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 // lead begins a leadership and returns how it writes.
@@ -122,10 +123,78 @@ func TestTheAuditNamesTheLeadershipThatActed(t *testing.T) {
 			return errors.Join(tx.Audit(ctx, Audit{Action: "gap", Detail: json.RawMessage(`{"found": 2}`)}),
 				tx.Audit(ctx, Audit{Action: "replay", Operator: "ann", Reason: strings.Repeat("é", 2000)}))
 		})
-		got, err := s.Audits(t.Context(), "shop", 10)
+		got, err := s.Audits(t.Context(), "shop", AuditFilter{}, 10)
 		if err != nil || len(got) != 2 || got[0].Action != "replay" || got[0].Operator != "ann" || len([]rune(got[0].Reason)) != 1024 ||
 			got[1].Holder != "a" || got[1].Term != 1 || string(got[1].Detail) != `{"found": 2}` || len(got[1].At) != 26 {
 			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+func TestTheAuditIsFoundByActionOperatorAndTime(t *testing.T) {
+	onServers(t, func(t *testing.T, b *bench) {
+		s := b.store()
+		b.lead(s, "a")(func(ctx context.Context, tx *Tx) error {
+			return errors.Join(tx.Audit(ctx, Audit{Action: "gap"}), tx.Audit(ctx, Audit{Action: "replay", Operator: "ann"}),
+				tx.Audit(ctx, Audit{Action: "replay", Operator: "bob"}))
+		})
+		b.exec("UPDATE {schema}.audit SET at='2020-01-02 03:04:05.5' WHERE operator='bob'")
+		then := time.Date(2020, 1, 2, 3, 4, 5, 500_000_000, time.UTC)
+		for _, c := range []struct {
+			filter AuditFilter
+			want   int
+		}{
+			{AuditFilter{}, 3}, {AuditFilter{Action: "replay"}, 2}, {AuditFilter{Operator: "ann"}, 1},
+			{AuditFilter{Action: "gap", Operator: "ann"}, 0}, {AuditFilter{Since: then.Add(time.Microsecond)}, 2},
+			{AuditFilter{Since: then, Until: then.Add(time.Second)}, 1}, {AuditFilter{Until: then}, 0},
+		} {
+			if got, err := s.Audits(t.Context(), "shop", c.filter, 10); err != nil || len(got) != c.want {
+				t.Errorf("%+v: %d entries, want %d: %v", c.filter, len(got), c.want, err)
+			}
+		}
+	})
+}
+
+func TestMembersComeAndGoAndTheKilledAreForgottenByOthers(t *testing.T) {
+	onServers(t, func(t *testing.T, b *bench) {
+		s := b.store()
+		for _, m := range []Member{{Holder: "a", Version: "1", Config: "x", HTTP: "127.0.0.1:1"}, {Holder: "b"}, {Holder: "killed"}, {Holder: "a", Version: "1"}} {
+			if err := s.Appear(t.Context(), "shop", m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Appear(t.Context(), "other", Member{Holder: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		b.exec("UPDATE {schema}.member SET seen_at=seen_at - INTERVAL 25 HOUR WHERE holder='killed'")
+		if err := s.Disappear(t.Context(), "shop", "b"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Members(t.Context(), "shop")
+		if err != nil || len(got) != 1 || got[0].Holder != "a" || got[0].Config != "x" || got[0].HTTP != "127.0.0.1:1" || got[0].Seen < 0 || got[0].Seen > time.Minute {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if other, err := s.Members(t.Context(), "other"); err != nil || len(other) != 1 {
+			t.Errorf("another stream's: %+v, %v", other, err)
+		}
+	})
+}
+
+func TestAnOperatorDeposesALeaderWhoThenWritesNothing(t *testing.T) {
+	onServers(t, func(t *testing.T, b *bench) {
+		s := b.store()
+		old := b.take(b.lease(s), "leader")
+		l := b.lease(s)
+		if _, err := l.Take(t.Context(), Claim{Stream: "shop", Holder: "ann", TTL: time.Minute}); !errors.Is(err, ErrHeld) {
+			t.Fatalf("got %v", err)
+		}
+		taken, err := l.Take(t.Context(), Claim{Stream: "shop", Holder: "ann", TTL: time.Minute, Depose: true})
+		if err != nil || taken.Fence.Term != old.Fence.Term+1 || taken.Old.Holder != "leader" {
+			t.Fatalf("got %+v, %v", taken, err)
+		}
+		err = s.Fenced(t.Context(), old.Fence, func(ctx context.Context, tx *Tx) error { return tx.SavePosition(ctx, position(t, 99)) })
+		if !errors.Is(err, ErrFenced) {
+			t.Errorf("the deposed leader's save: %v", err)
 		}
 	})
 }
