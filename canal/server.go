@@ -167,6 +167,15 @@ func currentPosition(ctx context.Context, q Querier, flavor checkpoint.Flavor, i
 	return p, err
 }
 
+// BinaryLogs lists the files of the server's binlog, oldest first.
+func BinaryLogs(ctx context.Context, q Querier) ([]BinaryLog, error) {
+	logs, err := binaryLogs(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("list binary logs: %w", access(err))
+	}
+	return logs, nil
+}
+
 func binaryLogs(ctx context.Context, q Querier) (logs []BinaryLog, err error) {
 	err = records(ctx, q, "SHOW BINARY LOGS", func(get func(string) string) error {
 		size, err := strconv.ParseUint(get("File_size"), 10, 64)

@@ -64,6 +64,17 @@ func (h *health) brokerAway() time.Duration {
 	return time.Since(h.awayAt)
 }
 
+// seen is what the elector and the lanes reported last.
+func (h *health) seen() (LeaseState, []LaneStatus) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var lanes []LaneStatus
+	for i := range len(h.lanes) {
+		lanes = append(lanes, LaneStatus{Lane: i, Phase: h.lanes[i].Phase.String()})
+	}
+	return h.lease, lanes
+}
+
 func (h *health) halt(e *haltError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -201,7 +201,7 @@ func (l *leader) build(ctx context.Context) error {
 			maxEntries: roomFactor * c.Broker.InFlight * c.Broker.Connections, maxBytes: memory,
 			recovered: c.Broker.InFlight * c.Broker.Connections / 2},
 		metrics: m, steps: steps, answers: answers, writer: l.writer,
-		retries: retries, returns: returns, commands: newQueue[*command](1 << 40), halted: l.waitForRoom,
+		retries: retries, returns: returns, commands: newQueue[*command](1 << 40), inquiries: make(chan chan<- loopReport), halted: l.waitForRoom,
 		window: newWindow(), flow: newFlow(dests, c.Broker.InFlight, c.Broker.InFlightBytes), lot: newLot(dests),
 		found: found, checks: l.checker.checks, checked: l.checker.done,
 		low: low, began: l.server.Position, lastSave: time.Now(), beat: l.relay.health.beat,
@@ -279,6 +279,8 @@ func (l *leader) run(ctx context.Context) error {
 	}
 	defer wg.Wait()
 	defer l.relay.health.publishing.Store(false)
+	l.relay.leading.Store(l)
+	defer l.relay.leading.Store(nil)
 
 	select {
 	case <-work.Done():

@@ -44,15 +44,17 @@ type loop struct {
 	checks  chan []*entry // to the checker, capacity 1
 	checked chan checked  // from it
 
-	retries  *queue[retry]   // to the retrier: parked rows to read
-	returns  *queue[retried] // from it
-	commands *queue[*command]
-	halted   func(*haltError) // told when the stream stands still for want of room, and nil when it goes on
+	retries   *queue[retry]   // to the retrier: parked rows to read
+	returns   *queue[retried] // from it
+	commands  *queue[*command]
+	inquiries chan chan<- loopReport // how it stands, for those who look
+	halted    func(*haltError)       // told when the stream stands still for want of room, and nil when it goes on
 
 	window *window
 	flow   *flow
 	lot    *lot
 	low    checkpoint.Position // up to here everything is settled (P3)
+	read   time.Time           // commit of the last group that was read; zero before the first
 
 	held      []step              // taken from the preparer, not admitted yet
 	foundHeld []*page             // taken from the fallback, not admitted yet
@@ -130,6 +132,8 @@ func (l *loop) run(ctx context.Context, stop <-chan struct{}) error {
 		case <-foundReady:
 			pages = l.found.pages.take(pages)
 			l.foundHeld = pages
+		case answer := <-l.inquiries:
+			answer <- l.report()
 		case q := <-l.found.questions:
 			l.answerQuestion(q)
 		case c := <-l.checked:
@@ -200,6 +204,7 @@ func (l *loop) admitHeld() {
 				l.covers = append(l.covers, c)
 			}
 			l.window.end(*s.end, s.rows)
+			l.read = s.end.Time
 			l.metrics.ReadTime.Set(float64(s.end.Time.UnixMilli()) / 1000)
 		}
 		l.held[0] = step{}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -25,13 +27,18 @@ type Relay struct {
 	metrics *Metrics
 	log     *zap.Logger
 	holder  string
+	about   About
 	health  health
+	leading atomic.Pointer[leader] // at work; nil while there is none
 }
 
 // New returns a relay that has done nothing yet. Its figures go to reg.
 func New(c *configs.Config, reg prometheus.Registerer, log *zap.Logger) *Relay {
 	return &Relay{config: c, metrics: NewMetrics(reg, c.Name), log: log.With(zap.String("stream", c.Name)), holder: NewHolder()}
 }
+
+// Introduce says what others see of this process. It is called before Run.
+func (r *Relay) Introduce(about About) { r.about = about }
 
 // Run stands by and leads until ctx ends, then drains and returns nil. A
 // database that is away is waited for; an error is something that waiting does
@@ -43,6 +50,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	presence, leave := context.WithCancel(context.WithoutCancel(ctx)) // it shows while it drains, too
+	var present sync.WaitGroup
+	present.Go(func() { r.present(presence, store) })
+	defer present.Wait()
+	defer leave()
 	elector := NewElector(store, LeaseConfig{
 		Stream: r.config.Name, Holder: r.holder, TTL: r.config.Lease.TTL, Fast: r.config.Lease.FastTakeover,
 		Observe: r.observe, Log: r.log,
