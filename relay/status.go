@@ -64,13 +64,13 @@ const maxClosedListed = 100
 
 // loopReport is what the loop says of itself.
 type loopReport struct {
-	low              checkpoint.Position
-	unsettled        time.Time // commit of the first group that is not settled; zero when all that was read is
-	read             time.Time // commit of the last group that was read
-	window, writes   int
-	locked           int
-	closed           int
-	closedList []ClosedDestination
+	low            checkpoint.Position
+	unsettled      time.Time // commit of the first group that is not settled; zero when all that was read is
+	read           time.Time // commit of the last group that was read
+	window, writes int
+	locked         int
+	closed         int
+	closedList     []ClosedDestination
 }
 
 // report is asked for over inquiries.

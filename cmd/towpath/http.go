@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +35,9 @@ func listen(c configs.HTTP, r *relay.Relay, gatherer prometheus.Gatherer, log *z
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.Handle("GET /healthz", probe(r.Healthy))
 	mux.Handle("GET /readyz", probe(r.Ready))
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		mux.Handle("GET /api/v1/status", status(r))
+	}
 	return &side{listener: l, server: &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -45,6 +51,20 @@ func listen(c configs.HTTP, r *relay.Relay, gatherer prometheus.Gatherer, log *z
 
 func (s *side) address() net.Addr { return s.listener.Addr() }
 
+// reached is the address as others may reach it.
+func (s *side) reached() string {
+	host, port, err := net.SplitHostPort(s.listener.Addr().String())
+	if err != nil {
+		return ""
+	}
+	if addr, err := netip.ParseAddr(host); err == nil && addr.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			host = name
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
+
 // serve answers until ctx ends.
 func (s *side) serve(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = s.server.Close() })()
@@ -52,6 +72,15 @@ func (s *side) serve(ctx context.Context) error {
 		return fmt.Errorf("serve http: %w", err)
 	}
 	return nil
+}
+
+// status answers with what this process knows of the stream.
+func status(r *relay.Relay) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(r.Status(q.Context())) // who does not read it will not hear of it
+	})
 }
 
 // probe answers 200, or 503 with the reason.

@@ -91,7 +91,8 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRun(), newCheck(), newSuggest(), newInit(), newGrants(), newParked(), newTail(), newReconcile(), newVersion())
+	root.AddCommand(newRun(), newCheck(), newSuggest(), newInit(), newGrants(), newStatus(), newTail(), newParked(), newReconcile(),
+		newPosition(), newAudit(), newVersion())
 	return root
 }
 
@@ -105,6 +106,7 @@ func noArguments(c *cobra.Command, args []string) error {
 // configFlag adds -c, and returns how the file is loaded.
 func configFlag(c *cobra.Command) func() (*configs.Config, error) {
 	path := c.Flags().StringP("config", "c", "", "configuration file (required)")
+	_ = c.MarkFlagFilename("config", "yaml", "yml") // for the shell's completion; the flag is there
 	return func() (*configs.Config, error) {
 		if *path == "" {
 			return nil, &usageError{errors.New("-c FILE is missing")}

@@ -55,6 +55,7 @@ func runRelay(ctx context.Context, config *configs.Config) error {
 	if err != nil {
 		return err
 	}
+	r.Introduce(relay.About{Version: version().Version, HTTP: server.reached()})
 	log.Info("starting", zap.String("version", version().Version), zap.String("stream", config.Name),
 		zap.String("config", config.Hash()), zap.Stringer("http", server.address()))
 	ctx, cancel := context.WithCancel(ctx)

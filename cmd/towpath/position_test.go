@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/towpath/towpath/checkpoint"
+)
+
+const keepTable = `    columns: {id: id, key: aggregate, body: payload}
+    publish: {exchange: "", routing_key: orders, type: "{type}", content_type: application/json}
+    start: now
+    after_publish: keep
+    on_gap: halt
+`
+
+// position reads the saved position once it has changed from the one that is known.
+func (r *rig) position(config, but string) string {
+	r.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		code, out := towpath(r.t, "position", "show", "-c", config, "--json")
+		if code == 0 && out != but {
+			return strings.TrimSpace(out)
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("no position was saved: exit code %d: %s", code, out)
+		}
+	}
+}
+
+// arrivals counts how often a message has arrived, once it has n times.
+func (in *inbox) arrivedTimes(id string, n int) {
+	in.t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		in.mu.Lock()
+		have := 0
+		for _, a := range in.arrived {
+			if a == id {
+				have++
+			}
+		}
+		changed := in.changed
+		in.mu.Unlock()
+		if have >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			in.t.Fatalf("message %s arrived %d times within 60 s, want %d", id, have, n)
+		}
+	}
+}
+
+func TestAPositionThatIsSetBackSendsAgainUnderARunningRelay(t *testing.T) {
+	eachServer(t, func(t *testing.T, r *rig) {
+		r.table = keepTable
+		config := r.config()
+		r.init(config)
+		if code, out := towpath(t, "position", "show", "-c", config); code != 1 || !strings.Contains(out, "no position yet") {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		start(t, config).publishing()
+		first := r.position(config, "")
+		r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}')")
+		r.inbox.arrivedTimes("1", 1)
+		set := []string{"position", "set", "-c", config, "--operator", "ann", "--reason", "restored"}
+		code, out := towpath(t, append(set, "--to", first, "--json")...)
+		var moved struct {
+			From, To checkpoint.Position
+			Term     int
+		}
+		if err := json.Unmarshal([]byte(out), &moved); code != 0 || err != nil || moved.Term != 2 || moved.From.Compare(moved.To) < 0 {
+			t.Fatalf("exit code %d, %v: %s", code, err, out)
+		}
+		r.inbox.arrivedTimes("1", 2) // the deposed relay leads again, from there
+		if code, out := towpath(t, "audit", "-c", config, "--action", "position.set"); code != 0 || !strings.Contains(out, "ann") || !strings.Contains(out, "restored") {
+			t.Errorf("audit: exit code %d: %s", code, out)
+		}
+	})
+}
+
+func TestAPositionThatIsSetAheadSkipsRowsThatNobodySent(t *testing.T) {
+	eachServer(t, func(t *testing.T, r *rig) {
+		r.table = keepTable
+		config := r.config()
+		r.init(config)
+		p := start(t, config)
+		p.publishing()
+		r.position(config, "")
+		p.stop()
+		r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}')")
+		if code, out := towpath(t, "position", "set", "-c", config, "--to", "now", "--operator", "ann", "--reason", "test data"); code != 0 || !strings.Contains(out, "under term 2") {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		start(t, config).publishing()
+		r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}')")
+		r.inbox.arrivedTimes("2", 1)
+		if ids := r.inbox.ids(); len(ids) != 1 {
+			t.Errorf("arrived: %v", ids)
+		}
+	})
+}
+
+func TestAPositionThatCannotBeReadFromIsNotSet(t *testing.T) {
+	eachServer(t, func(t *testing.T, r *rig) {
+		config := r.config()
+		r.init(config)
+		p := start(t, config)
+		p.publishing()
+		before := r.position(config, "")
+		p.stop()
+		var at checkpoint.Position
+		if err := json.Unmarshal([]byte(before), &at); err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := strings.Replace(before, at.Server, "11111111-2222-3333-4444-555555555555", 1)
+		for name, to := range map[string]string{"inside of an event": at.File + ":130", "file that is not there": "binlog.999999:4",
+			"behind the end": at.File + ":999999999", "another server": withoutGTIDs(t, elsewhere)} {
+			code, out := towpath(t, "position", "set", "-c", config, "--operator", "ann", "--reason", "x", "--to", to)
+			if code != 1 || !strings.Contains(out, "cannot be read from") {
+				t.Errorf("%s: exit code %d: %s", name, code, out)
+			}
+		}
+		for _, args := range [][]string{{"--to", "now"}, {"--to", "nonsense", "--operator", "a", "--reason", "b"}, {"--operator", "a", "--reason", "b"}} {
+			if code, out := towpath(t, append([]string{"position", "set", "-c", config}, args...)...); code != 2 {
+				t.Errorf("%v: exit code %d: %s", args, code, out)
+			}
+		}
+		if n := r.count("SELECT COUNT(*) FROM " + r.state + ".audit WHERE action='position.set'"); n != 0 {
+			t.Errorf("%d changes audited", n)
+		}
+	})
+}
+
+// withoutGTIDs is a position by file alone.
+func withoutGTIDs(t *testing.T, text string) string {
+	t.Helper()
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		t.Fatal(err)
+	}
+	fields["gtids"], fields["last"] = "", ""
+	out, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func (r *rig) count(query string) (n int) {
+	r.t.Helper()
+	if err := r.db.QueryRow(query).Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
