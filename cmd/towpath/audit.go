@@ -65,7 +65,7 @@ messages, such as closing a gap.`,
 		table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "AT\tTERM\tACTION\tOPERATOR\tREASON\tDETAIL")
 		for _, e := range entries {
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", e.At[:min(len(e.At), 19)], e.Term, e.Action, dash(e.Operator), dash(e.Reason), e.Detail)
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", e.At[:min(len(e.At), 19)], e.Term, e.Action, dash(printable(e.Operator)), dash(printable(e.Reason)), e.Detail)
 		}
 		return table.Flush()
 	}
