@@ -226,7 +226,7 @@ func TestAnIdleRelayCommitsNoMoreThanItsLeaseAndIdleSaves(t *testing.T) {
 	r.inbox.holds(committed)
 	r.allSent(len(committed))
 	before := p.metric("towpath_checkpoint_saves_total")
-	time.Sleep(6 * time.Second) // nothing can be waited for where nothing may happen
+	time.Sleep(6 * time.Second)                                          // nothing can be waited for where nothing may happen
 	if n := p.metric("towpath_checkpoint_saves_total") - before; n > 5 { // one for the last rows, one every 2 s, and one by rounding
 		t.Errorf("%v saves in 6 idle seconds, at most one every 2 s is explained", n)
 	}
