@@ -26,6 +26,7 @@ type dispatcher struct {
 var requestKinds = map[string]func(*dispatcher, context.Context, checkpoint.Request) (any, error){
 	RequestParkedRetry:   (*dispatcher).changeParked,
 	RequestParkedDiscard: (*dispatcher).changeParked,
+	RequestReplay:        (*dispatcher).replay,
 }
 
 // lookEvery is how often the leader looks for requests.

@@ -32,7 +32,8 @@ type reconciliation struct {
 	since, settle                time.Duration
 	from, to, completeSince      string
 	done, metricsFile, spoolDir  string
-	json                         bool
+	json, replay                 bool
+	change                       change
 }
 
 func newReconcile() *cobra.Command {
@@ -48,10 +49,14 @@ which may be on another server, and prints each message that is
 Rows older than the inbox's oldest record are counted as unjudged: retention may have removed their records. If the
 inbox is complete since some time, say so with --complete-since. It locks nothing and takes no lease.
 
+With --replay-missing the leader makes missing rows unsent again, and so sends them, within fallback.every, under their
+own ids; that is audited. A row whose status the application has changed since it was sent stays as it is.
+
 It exits with 0 when nothing is wrong, and with 1 otherwise, so that cron can tell. The password of the inbox's server
 comes from --inbox-password-file or ` + inboxPassword + `; without --inbox-address the inbox is on the source server.`,
 		Example: "  towpath reconcile -c shop.yaml --consumer billing --since 24h\n" +
 			"  towpath reconcile -c shop.yaml --consumer billing --inbox-address db2:3306 --inbox-user audit --inbox-table billing.towpath_inbox --json\n" +
+			"  towpath reconcile -c shop.yaml --consumer billing --replay-missing --operator ann --reason \"INC-7: queue was purged\"\n" +
 			"  towpath reconcile -c orders.yaml --consumer stock --mark-done 2 --metrics-file /var/lib/node_exporter/towpath.prom",
 		Args: noArguments,
 	}
@@ -75,7 +80,17 @@ comes from --inbox-password-file or ` + inboxPassword + `; without --inbox-addre
 	f.StringVar(&r.metricsFile, "metrics-file", "", "write the figures there for a Prometheus text-file collector")
 	f.StringVar(&r.spoolDir, "spool-dir", "", "where to sort [source.spool_dir, or the system's temporary folder]")
 	f.BoolVar(&r.json, "json", false, "print one JSON object a line: the differences, and then the summary")
+	f.BoolVar(&r.replay, "replay-missing", false, "have the leader send missing messages again, under their own ids (mark tables)")
+	r.change = changeFlags(c)
+	for _, flag := range []string{"operator", "reason"} { // of --replay-missing only
+		f.Lookup(flag).Usage = strings.Replace(f.Lookup(flag).Usage, "required", "required with --replay-missing", 1)
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if r.replay {
+			if err := r.change.check(); err != nil {
+				return err
+			}
+		}
 		config, err := load()
 		if err != nil {
 			return err
@@ -105,6 +120,24 @@ func (r *reconciliation) run(ctx context.Context, config *configs.Config, w io.W
 	sent, err := relay.OpenSent(ctx, config, source, r.table, r.timeColumn)
 	if err != nil {
 		return err
+	}
+	if r.replay {
+		if err := sent.CheckReplay(); err != nil {
+			return err
+		}
+		store, err := checkpoint.Open(ctx, source, config.State.Schema)
+		if err != nil {
+			return err
+		}
+		options.Replay = func(ids, keys []string) (int64, error) {
+			var result relay.ReplayResult
+			args := sent.ReplayArgs(ids, keys)
+			if len(args.Keys) == 0 {
+				return 0, nil
+			}
+			err := r.change.ask(ctx, store, config.Name, relay.RequestReplay, args, &result)
+			return result.Again, err
+		}
 	}
 	bar := showProgress(&options)
 	started := time.Now()
@@ -202,9 +235,9 @@ func (r *reconciliation) report(w io.Writer, s reconcile.Summary, took time.Dura
 	if !s.UnknownJudged {
 		note = " (unknown: not judged, the message id is made of several columns)"
 	}
-	_, err := fmt.Fprintf(w, "%s and consumer %s, %s to %s: sent %d, processed %d, missing %d, unknown %d, different %d, unjudged %d, unsent %d, marked done %d, in %s%s\n",
+	_, err := fmt.Fprintf(w, "%s and consumer %s, %s to %s: sent %d, processed %d, missing %d, unknown %d, different %d, unjudged %d, unsent %d, marked done %d, replayed %d, in %s%s\n",
 		r.table, r.consumer, s.From.Format(time.RFC3339), s.To.Format(time.RFC3339), s.Sent, s.Processed, s.Missing, s.Unknown, s.Different,
-		s.Unjudged, s.Unsent, s.Marked, took.Round(time.Millisecond), note)
+		s.Unjudged, s.Unsent, s.Marked, s.Replayed, took.Round(time.Millisecond), note)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/towpath/towpath/deploy/lab"
 	"github.com/towpath/towpath/deploy/lab/labtest"
@@ -29,6 +30,7 @@ func TestReconcileTellsCronByItsExitCodeAndAlertsByItsMetrics(t *testing.T) {
 	}
 	process("1")
 	figures := filepath.Join(t.TempDir(), "towpath.prom")
+	r.table = markTable + "    fallback: {every: 1s}\n"
 	config := r.config()
 	common := []string{"reconcile", "-c", config, "--consumer", "billing", "--time-column", "created_at"}
 	complete := slices.Concat(common, []string{"--complete-since", "2026-01-01T00:00:00Z"})
@@ -49,6 +51,33 @@ func TestReconcileTellsCronByItsExitCodeAndAlertsByItsMetrics(t *testing.T) {
 	text, err := os.ReadFile(figures)
 	if err != nil || !strings.Contains(string(text), `towpath_reconcile_missing{consumer="billing",table="`+r.schema+`.outbox"} 1`) {
 		t.Errorf("metrics: %v\n%s", err, text)
+	}
+
+	// What is missing is sent again, under its own id, and audited.
+	replay := slices.Concat(complete, []string{"--replay-missing", "--operator", "ann", "--reason", "queue was purged"})
+	if code, out := towpath(t, replay[:len(replay)-2]...); code != exitUsage || !strings.Contains(out, "--reason are required") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	if code, out := towpath(t, "init", "-c", config); code != 0 {
+		t.Fatal(out)
+	}
+	start(t, config).publishing()
+	if code, out := towpath(t, replay...); code != 1 || !strings.Contains(out, "missing 1, unknown 0, different 0, unjudged 0, unsent 0, marked done 0, replayed 1,") {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	r.inbox.holds([]string{"2"})
+	var audited string
+	if err := r.db.QueryRow("SELECT CONCAT_WS('|', action, operator, reason, JSON_EXTRACT(detail, '$.args.ids'), JSON_EXTRACT(detail, '$.result.again')) FROM " + r.state +
+		".audit WHERE action='replay'").Scan(&audited); err != nil || audited != `replay|ann|queue was purged|["2"]|1` {
+		t.Errorf("audit: %s, %v", audited, err)
+	}
+	for began, status := time.Now(), ""; status != "SENT"; time.Sleep(10 * time.Millisecond) {
+		if err := r.db.QueryRow("SELECT status FROM outbox WHERE id=2").Scan(&status); err != nil || time.Since(began) > time.Minute {
+			t.Fatalf("the row is %s, %v", status, err)
+		}
+	}
+	if ids := r.inbox.ids(); !slices.Equal(ids, []string{"2"}) {
+		t.Errorf("messages %v", ids)
 	}
 
 	process("2")

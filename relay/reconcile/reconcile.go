@@ -35,6 +35,9 @@ type Options struct {
 	CompleteSince time.Time
 	Done          string // the status that processed rows get, "" to leave them
 	SpoolDir      string // "" for the system's
+	// Replay is given missing messages, some hundred at once, with the keys of
+	// their rows, and returns how many are on their way again; nil for none.
+	Replay func(ids, keys []string) (int64, error)
 
 	Progress func(step string, n int64) // called now and then with how much was read; nil for none
 }
@@ -51,6 +54,7 @@ type Summary struct {
 	Unjudged  int64     `json:"unjudged"` // older than the inbox's oldest record
 	Unsent    int64     `json:"unsent"`   // rows that were not sent (they wait, failed, are withdrawn or filtered)
 	Marked    int64     `json:"marked"`   // rows set to done
+	Replayed  int64     `json:"replayed"` // missing rows that are on their way again
 	// UnknownJudged is false when records cannot be looked up in the outbox: its
 	// message id is made of several columns.
 	UnknownJudged bool `json:"unknown_judged"`
@@ -142,6 +146,7 @@ type comparison struct {
 	unknownFrom, unknownTo time.Time
 	unknown                []string // records that have to be looked up
 	done                   []string // keys of rows to mark
+	missing, missingKeys   []string // messages to replay, and their rows
 }
 
 func (c *comparison) progress(step string, n int64, last bool) {
@@ -189,7 +194,7 @@ func (c *comparison) compare(sp *spool) error {
 			c.progress("compare with the inbox", n, false)
 		}
 		for more && (!moreRecords || e.id < r.id) {
-			if err := c.report(Missing, e.id); err != nil {
+			if err := c.miss(e); err != nil {
 				return err
 			}
 			if e, more, err = sent(); err != nil {
@@ -215,7 +220,28 @@ func (c *comparison) compare(sp *spool) error {
 		}
 	}
 	c.progress("compare with the inbox", n, true)
-	return errors.Join(c.lookUp(), c.mark())
+	return errors.Join(c.lookUp(), c.mark(), c.replay())
+}
+
+func (c *comparison) miss(e entry) error {
+	if err := c.report(Missing, e.id); err != nil || c.Replay == nil {
+		return err
+	}
+	c.missing, c.missingKeys = append(c.missing, e.id), append(c.missingKeys, e.key)
+	if len(c.missing) < lookup {
+		return nil
+	}
+	return c.replay()
+}
+
+func (c *comparison) replay() error {
+	if len(c.missing) == 0 {
+		return nil
+	}
+	n, err := c.Replay(c.missing, c.missingKeys)
+	c.summary.Replayed += n
+	c.missing, c.missingKeys = nil, nil
+	return err
 }
 
 func (c *comparison) report(class Class, id string) error {
