@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+)
+
+// report is what a run showed.
+type report struct {
+	Seed    uint64  `json:"seed"`
+	Source  string  `json:"source"`
+	Broker  string  `json:"broker"`
+	Seconds float64 `json:"seconds"`
+	Broken  string  `json:"broken,omitempty"`
+
+	Account    account        `json:"account"`
+	QuietAfter float64        `json:"quiet_after_seconds"` // until all had arrived and was marked
+	Left       map[string]int `json:"left"`                // rows not marked or deleted, by table; "parked": open entries
+	Ready      []string       `json:"ready"`               // what each relay said at the end
+	Failures   []string       `json:"failures"`            // processes that ended by themselves, or did not end
+	Faults     []*harm        `json:"faults"`
+	Peak       []usage        `json:"peak"` // of each relay, over all its processes
+	Last       []usage        `json:"last"` // of each relay's last process, before it was stopped
+	Schedule   []string       `json:"schedule"`
+	Logs       string         `json:"logs"`
+}
+
+// harm is what one kind of fault did.
+type harm struct {
+	Name      string  `json:"name"`
+	Done      int     `json:"done"`
+	NotDone   int     `json:"not_done"`
+	Recovered int     `json:"recovered"`
+	P50       float64 `json:"recovery_p50_seconds"` // until a row arrived that was committed after it
+	Max       float64 `json:"recovery_max_seconds"`
+}
+
+// What a relay may take at most: it is to stay flat whatever happens.
+const (
+	maxMemory     = 200 // MiB resident
+	maxGoroutines = 150
+)
+
+// verdict lists what is wrong.
+func (r *report) verdict() (wrong []string) {
+	a := &r.Account
+	for _, f := range []struct {
+		what string
+		ids  []string
+	}{
+		{"lost", a.Lost}, {"ghosts", a.Ghosts}, {"order breaks in strict", a.Disorder}, {"body differences", a.Bodies},
+		{"duplicates that are not equal", a.Unequal}, {"withdrawn sent", a.Withdrawn}, {"sent before their time", a.Early},
+	} {
+		if n := len(f.ids); n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %d, as %s", f.what, n, strings.Join(f.ids[:min(n, 10)], " ")))
+		}
+	}
+	for what, n := range r.Left {
+		wrong = append(wrong, fmt.Sprintf("left undone in %s: %d", what, n))
+	}
+	wrong = append(wrong, r.Failures...)
+	for n, u := range r.Peak {
+		if u.Memory > maxMemory || u.Goroutines > maxGoroutines {
+			wrong = append(wrong, fmt.Sprintf("relay %d took %.0f MiB and %.0f goroutines", n, u.Memory, u.Goroutines))
+		}
+	}
+	return wrong
+}
+
+// print writes the table.
+func (r *report) print(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nfault\tdone\tnot possible\trecovered\tp50\tmax\n")
+	for _, h := range r.Faults {
+		if h.Done+h.NotDone > 0 {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.2f s\t%.2f s\n", h.Name, h.Done, h.NotDone, h.Recovered, h.P50, h.Max)
+		}
+	}
+	a := &r.Account
+	fmt.Fprintf(w, "\nrows committed\t%d\n", a.Committed)
+	fmt.Fprintf(w, "rows rolled back\t%d\n", a.RolledBack)
+	fmt.Fprintf(w, "deliveries\t%d\n", a.Deliveries)
+	fmt.Fprintf(w, "lost\t%d\n", len(a.Lost))
+	fmt.Fprintf(w, "ghosts\t%d\n", len(a.Ghosts))
+	fmt.Fprintf(w, "order breaks in strict\t%d\n", len(a.Disorder))
+	fmt.Fprintf(w, "body differences\t%d\n", len(a.Bodies)+len(a.Unequal))
+	fmt.Fprintf(w, "withdrawn sent\t%d\n", len(a.Withdrawn))
+	fmt.Fprintf(w, "sent before their time\t%d\n", len(a.Early))
+	fmt.Fprintf(w, "duplicates\t%d\n", a.Duplicates)
+	fmt.Fprintf(w, "order breaks in fast\t%d\n", a.FastBreaks)
+	fmt.Fprintf(w, "withdrawn on their way\t%d\n", a.OnTheWay)
+	fmt.Fprintf(w, "quiet after\t%.1f s\n", r.QuietAfter)
+	for n := range r.Peak {
+		fmt.Fprintf(w, "relay %d\tpeak %.0f MiB, %.0f goroutines\tlast %.0f MiB, %.0f goroutines\n", n,
+			r.Peak[n].Memory, r.Peak[n].Goroutines, r.Last[n].Memory, r.Last[n].Goroutines)
+	}
+	_ = w.Flush() // a terminal that is gone wants no table
+	wrong := r.verdict()
+	if len(wrong) == 0 {
+		fmt.Fprintf(out, "\nevery promise was kept (seed %d)\n", r.Seed)
+		return
+	}
+	fmt.Fprintf(out, "\nFAILED with seed %d on %s and %s\n  %s\n", r.Seed, r.Source, r.Broker, strings.Join(wrong, "\n  "))
+	for n, state := range r.Ready {
+		fmt.Fprintf(out, "  relay %d: %s\n", n, state)
+	}
+	fmt.Fprintf(out, "logs and configurations: %s\n", r.Logs)
+}
+
+// write puts the report into a file.
+func (r *report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
