@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/towpath/towpath/checkpoint/broken"
 )
 
 // Fence names one leadership of a stream. Every write of a leader proves it.
@@ -91,6 +93,9 @@ func (s *Store) Fenced(ctx context.Context, f Fence, work func(ctx context.Conte
 
 // lockLease is the fence (promise P4).
 func (s *Store) lockLease(ctx context.Context, conn *sql.Conn, f Fence) error {
+	if broken.SkipTerm {
+		return nil
+	}
 	var term uint64
 	err := conn.QueryRowContext(ctx, s.sql("SELECT term FROM {schema}.lease WHERE stream=? AND term=? AND holder=?"+s.forShare()),
 		f.Stream, f.Term, f.Holder).Scan(&term)

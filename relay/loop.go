@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/checkpoint/broken"
 	"github.com/towpath/towpath/relay/rabbit"
 )
 
@@ -217,6 +218,9 @@ func (l *loop) admitHeld() {
 func (l *loop) admit(e *entry) {
 	if e.origin == fromStream {
 		e.number = l.window.add()
+		if broken.SaveBeforeConfirm {
+			l.window.settle(e.number)
+		}
 	}
 	if b := l.lot.byRef[e.ref]; b != nil && l.isParked(e, b) {
 		l.settle(e)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/towpath/towpath/canal"
 	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/checkpoint/broken"
 )
 
 // step is what the preparer hands to the loop: entries in commit order, and the
@@ -86,6 +87,9 @@ func (p *preparer) batch(ctx context.Context, b *canal.Batch) error {
 	case canal.Prepared:
 		if s.covers, err = covers(b); err == nil {
 			err = p.hold(ctx, b)
+		}
+		if broken.PublishAtPrepare && err == nil {
+			weight, err = p.mapRows(ctx, b.Rows, b.Time, &s)
 		}
 	case canal.XACommit:
 		err = p.release(ctx, b, &s)

@@ -18,6 +18,7 @@ type consumer struct {
 	ledger *ledger
 
 	mu      sync.Mutex
+	runs    []stretch     // of messages by one publisher
 	hold    chan struct{} // closed to go on; nil: goes on
 	dropped context.CancelFunc
 	ended   chan struct{} // closed when the end marker has come
@@ -45,6 +46,22 @@ func (c *consumer) run(ctx context.Context) {
 		}
 		cancel()
 	}
+}
+
+// stretch is messages in a row by one process.
+type stretch struct {
+	publisher string
+	from, to  time.Time // of arrival
+}
+
+func (c *consumer) published(by string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if n := len(c.runs); n == 0 || c.runs[n-1].publisher != by {
+		c.runs = append(c.runs, stretch{publisher: by, from: now})
+	}
+	c.runs[len(c.runs)-1].to = now
 }
 
 // stall stops consuming until resume is called.
@@ -91,6 +108,9 @@ func (c *consumer) consume(ctx context.Context) error {
 			}
 		} else {
 			c.ledger.arrive(m.MessageId, sha256.Sum256(m.Body), envelope(&m), time.Now())
+			if !m.Redelivered { // by the broker itself: that is not in the order of publishing
+				c.published(m.AppId)
+			}
 		}
 		if err := m.Ack(false); err != nil {
 			return err
@@ -100,6 +120,8 @@ func (c *consumer) consume(ctx context.Context) error {
 }
 
 // envelope is a digest of all of a message that its row decides, but the body.
+// The publisher's name is not: it is the one thing in which the relays'
+// configurations differ.
 func envelope(m *amqp.Delivery) [sha256.Size]byte {
 	headers := amqp.Table{}
 	for name, v := range m.Headers {

@@ -42,6 +42,7 @@ var faults = []*fault{
 	{"database: kill -9", onDatabase, killDatabase},
 	{"database: kill the dump", onNobody, killDump},
 	{"database: kill all sessions", onNobody, killSessions},
+	{"database: kill one session", onNobody, killSession},
 	{"database: flush logs", onNobody, flushLogs},
 	{"database: purge logs", onNobody, purgeLogs},
 	{"database: read-only", onDatabase, readOnly},
@@ -165,20 +166,11 @@ func killSessions(ctx context.Context, t *torture, i *injection) error {
 }
 
 func (t *torture) killSessions(ctx context.Context, i *injection, which string) error {
-	rows, err := t.admin.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE "+which)
+	ids, err := t.sessions(ctx, which)
+	for n := 0; err != nil && n < 5; n++ { // MySQL fails when it cannot show a statement that is under way
+		ids, err = t.sessions(ctx, which)
+	}
 	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	var ids []int64
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
 		return err
 	}
 	t.ledger.watch(i.fault.name, nil)
@@ -188,6 +180,33 @@ func (t *torture) killSessions(ctx context.Context, i *injection, which string) 
 		}
 	}
 	return nil
+}
+
+// killSession ends one session of the relays, whichever it is.
+func killSession(ctx context.Context, t *torture, i *injection) error {
+	ids, err := t.sessions(ctx, "user = '"+t.stage.account.Name+"' AND command NOT LIKE 'Binlog Dump%'")
+	if err != nil || len(ids) == 0 {
+		return errors.Join(err, errors.New("no relay has a session"))
+	}
+	t.ledger.watch(i.fault.name, nil)
+	_, err = t.admin.ExecContext(ctx, fmt.Sprintf("KILL %d", ids[i.size%len(ids)]))
+	return err
+}
+
+func (t *torture) sessions(ctx context.Context, which string) (ids []int64, err error) {
+	rows, err := t.admin.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE "+which)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
 }
 
 const errNoSuchThread = 1094

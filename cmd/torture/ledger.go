@@ -170,11 +170,6 @@ type account struct {
 	OnTheWay   int      `json:"withdrawn_on_the_way_sent"`
 }
 
-// clean tells whether every promise was kept.
-func (a *account) clean() bool {
-	return len(a.Lost)+len(a.Ghosts)+len(a.Disorder)+len(a.Bodies)+len(a.Unequal)+len(a.Withdrawn)+len(a.Early) == 0
-}
-
 // account draws up the account. It is the truth once the relays have stopped
 // and the queues are empty.
 func (l *ledger) account() account {

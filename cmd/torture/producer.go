@@ -58,14 +58,14 @@ func (p *producer) act() bool {
 	switch n := p.random.IntN(100); {
 	case n < 6 && len(p.prepared) < 3:
 		return p.prepare()
-	case n < 12 && len(p.prepared) > 0:
+	case n < 20 && len(p.prepared) > 0:
 		p.decide()
 		return true
-	case n < 14:
+	case n < 22:
 		return p.draft()
-	case n < 16:
+	case n < 24:
 		return p.unroutable()
-	case n < 20 && len(p.later) > 0:
+	case n < 28 && len(p.later) > 0:
 		if err := p.later[0](); err != nil {
 			return false
 		}
@@ -352,10 +352,13 @@ func (p *producer) begin(statement string) (*basket, error) {
 	}
 	b := &basket{producer: p, conn: conn, number: p.ids.Add(1)}
 	images := []string{"FULL", "FULL", "FULL", "MINIMAL", "NOBLOB"}
-	levels := []string{"READ COMMITTED", "REPEATABLE READ"}
+	level := "READ COMMITTED" // a prepared transaction that holds gaps would hold up everybody
+	if statement != "" && p.random.IntN(2) == 0 {
+		level = "REPEATABLE READ"
+	}
 	b.exec("SET SESSION binlog_row_image = '" + images[p.random.IntN(len(images))] + "'")
-	b.exec("SET SESSION TRANSACTION ISOLATION LEVEL " + levels[p.random.IntN(len(levels))])
-	b.exec("SET SESSION innodb_lock_wait_timeout = 3")
+	b.exec("SET SESSION TRANSACTION ISOLATION LEVEL " + level)
+	b.exec("SET SESSION innodb_lock_wait_timeout = 1")
 	if statement != "" {
 		b.exec(statement)
 		b.witness()

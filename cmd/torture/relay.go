@@ -31,7 +31,9 @@ type relay struct {
 
 	mu       sync.Mutex
 	process  *program.Process
-	ending   bool // it is meant to end
+	starts   int            // so far
+	pids     map[int]string // of all processes, and the names that their messages bear
+	ending   bool           // it is meant to end
 	failures []string
 	peak     usage
 	last     usage
@@ -53,11 +55,13 @@ func (r *relay) start() error {
 		return err
 	}
 	defer log.Close()
-	p, err := program.Start(r.binary, r.config, log, brokenVariable+"="+r.broken)
+	r.starts++
+	name := fmt.Sprintf("relay-%d.%d", r.number, r.starts)
+	p, err := program.Start(r.binary, r.config, log, brokenVariable+"="+r.broken, publisherVariable+"="+name)
 	if err != nil {
 		return err
 	}
-	r.process, r.ending = p, false
+	r.process, r.ending, r.pids[p.PID()] = p, false, name
 	go func() {
 		<-p.Ended()
 		r.mu.Lock()
@@ -74,6 +78,18 @@ func (r *relay) start() error {
 		}
 	}()
 	return nil
+}
+
+// publisherVariable is how the configuration takes the name that a process gives
+// to its messages.
+const publisherVariable = "TORTURE_PUBLISHER"
+
+// named is the name of a process of this relay.
+func (r *relay) named(pid int) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, ok := r.pids[pid]
+	return name, ok
 }
 
 func (r *relay) log() string { return strings.TrimSuffix(r.config, ".yaml") + ".log" }

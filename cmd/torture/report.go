@@ -21,7 +21,10 @@ type report struct {
 	QuietAfter float64        `json:"quiet_after_seconds"` // until all had arrived and was marked
 	Left       map[string]int `json:"left"`                // rows not marked or deleted, by table; "parked": open entries
 	Ready      []string       `json:"ready"`               // what each relay said at the end
-	Failures   []string       `json:"failures"`            // processes that ended by themselves, or did not end
+	Terms      uint64         `json:"terms"`
+	Late       []string       `json:"late_saves"` // by a relay that did not lead any more
+	Intruders  []string       `json:"intruders"`  // published by a relay that did not lead any more
+	Failures   []string       `json:"failures"`   // processes that ended by themselves, or did not end
 	Faults     []*harm        `json:"faults"`
 	Peak       []usage        `json:"peak"` // of each relay, over all its processes
 	Last       []usage        `json:"last"` // of each relay's last process, before it was stopped
@@ -54,9 +57,10 @@ func (r *report) verdict() (wrong []string) {
 	}{
 		{"lost", a.Lost}, {"ghosts", a.Ghosts}, {"order breaks in strict", a.Disorder}, {"body differences", a.Bodies},
 		{"duplicates that are not equal", a.Unequal}, {"withdrawn sent", a.Withdrawn}, {"sent before their time", a.Early},
+		{"saved by a relay that led no more", r.Late}, {"published by a relay that led no more", r.Intruders},
 	} {
 		if n := len(f.ids); n > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %d, as %s", f.what, n, strings.Join(f.ids[:min(n, 10)], " ")))
+			wrong = append(wrong, fmt.Sprintf("%s: %d, as %s", f.what, n, strings.Join(f.ids[:min(n, 10)], ", ")))
 		}
 	}
 	for what, n := range r.Left {
@@ -90,6 +94,8 @@ func (r *report) print(out io.Writer) {
 	fmt.Fprintf(w, "body differences\t%d\n", len(a.Bodies)+len(a.Unequal))
 	fmt.Fprintf(w, "withdrawn sent\t%d\n", len(a.Withdrawn))
 	fmt.Fprintf(w, "sent before their time\t%d\n", len(a.Early))
+	fmt.Fprintf(w, "saved or published without the lease\t%d\n", len(r.Late)+len(r.Intruders))
+	fmt.Fprintf(w, "leaderships\t%d\n", r.Terms)
 	fmt.Fprintf(w, "duplicates\t%d\n", a.Duplicates)
 	fmt.Fprintf(w, "order breaks in fast\t%d\n", a.FastBreaks)
 	fmt.Fprintf(w, "withdrawn on their way\t%d\n", a.OnTheWay)

@@ -62,7 +62,7 @@ func (s *stage) setUp(ctx context.Context) error {
 		what string
 		do   func(context.Context) error
 	}{
-		{"build the relay", s.build},
+		{"prepare the program", s.build},
 		{"start " + string(s.options.source), s.startMySQL},
 		{"start " + string(s.options.broker), s.startRabbit},
 		{"create tables, queues and accounts", s.create},
@@ -143,7 +143,7 @@ func (s *stage) create(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.db, err = sql.Open("mysql", s.mysql.UserDSN(shop, s.schema, "timeout=5s", "readTimeout=30s", "interpolateParams=true")); err != nil {
+	if s.db, err = sql.Open("mysql", s.mysql.UserDSN(shop, s.schema, "timeout=5s", "readTimeout=30s")); err != nil {
 		return err
 	}
 	s.db.SetMaxIdleConns(16)
@@ -225,7 +225,7 @@ func (s *stage) sendEndMarkers(ctx context.Context) error {
 // proxies of its own, and makes state tables and grants as their commands print.
 func (s *stage) configure(ctx context.Context) error {
 	for n := range relayCount {
-		r := &relay{number: n, binary: s.binary, config: filepath.Join(s.dir, fmt.Sprintf("relay-%d.yaml", n)), broken: s.options.broken}
+		r := &relay{number: n, binary: s.binary, config: filepath.Join(s.dir, fmt.Sprintf("relay-%d.yaml", n)), broken: s.options.broken, pids: map[int]string{}}
 		var err error
 		if r.source, err = lab.StartProxy(s.mysql.Addr()); err != nil {
 			return err
@@ -262,6 +262,7 @@ func (s *stage) configure(ctx context.Context) error {
 // towpath runs a command of the program and returns what it prints.
 func (s *stage) towpath(ctx context.Context, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, s.binary, append(args, "-c", s.relays[0].config)...)
+	c.Env = append(os.Environ(), publisherVariable+"=none")
 	var errors strings.Builder
 	c.Stderr = &errors
 	out, err := c.Output()
@@ -302,7 +303,7 @@ tables:
     ordering: %s
 %s    retry: {base: 300ms, factor: 2, max: 3s, attempts: 8}
     fallback: {every: 2s, batch: 200}
-`, s.schema, t.name, t.label, t.ordering, t.yaml)
+`, s.schema, t.name, t.label, t.ordering, strings.Replace(t.yaml, "exchange: torture,", `exchange: torture, app_id: "${`+publisherVariable+`}",`, 1))
 	}
 	return b.String()
 }

@@ -40,6 +40,7 @@ type torture struct {
 	stage   *stage
 	ledger  *ledger
 	admin   *sql.DB
+	referee *referee
 	began   time.Time
 
 	consumers map[*table]*consumer
@@ -82,6 +83,7 @@ func run(ctx context.Context, o options, out io.Writer) (r *report, err error) {
 		return nil, err
 	}
 	t.stage.release(t.admin.Close)
+	t.referee = newReferee(t.admin, t.stage.state)
 	return t.play(ctx)
 }
 
@@ -96,6 +98,10 @@ func (t *torture) play(ctx context.Context) (*report, error) {
 		t.consumers[table] = c
 		wg.Go(func() { c.run(helpers) })
 	}
+	refereed := make(chan struct{})
+	refereeing, stopReferee := context.WithCancel(helpers)
+	defer stopReferee()
+	wg.Go(func() { t.referee.watch(refereeing); close(refereed) })
 	defer t.killRelays()
 	for _, r := range t.stage.relays {
 		if err := r.start(); err != nil {
@@ -135,6 +141,8 @@ func (t *torture) play(ctx context.Context) (*report, error) {
 	if err := t.drain(ctx); err != nil {
 		return nil, err
 	}
+	stopReferee()
+	<-refereed
 	return t.report(quietAfter, left, ready), nil
 }
 
@@ -189,7 +197,7 @@ func (t *torture) carryOut(ctx context.Context, i injection) {
 	t.mu.Lock()
 	t.done = append(t.done, done)
 	t.mu.Unlock()
-	fmt.Fprintln(t.out, done)
+	fmt.Fprintf(t.out, "%s; %d rows committed, %d to arrive\n", done, t.ledger.committed(), len(t.ledger.missing()))
 }
 
 func (d injected) String() string {
@@ -279,11 +287,28 @@ func (t *torture) drain(ctx context.Context) error {
 	return nil
 }
 
+// named is the name that a process gives to its messages.
+func (t *torture) named(pid int) string {
+	for _, r := range t.stage.relays {
+		if name, ok := r.named(pid); ok {
+			return name
+		}
+	}
+	return ""
+}
+
 // report draws up the report.
 func (t *torture) report(quiet time.Duration, left map[string]int, ready []string) *report {
 	o := t.options
 	r := &report{Seed: o.seed, Source: string(o.source), Broker: string(o.broker), Seconds: o.duration.Seconds(), Broken: o.broken,
 		Account: t.ledger.account(), QuietAfter: quiet.Seconds(), Left: left, Ready: ready, Logs: t.stage.dir}
+	r.Late = t.referee.late
+	for table, c := range t.consumers {
+		c.mu.Lock()
+		r.Intruders = append(r.Intruders, t.referee.intruders(table.label, c.runs, t.named)...)
+		c.mu.Unlock()
+	}
+	r.Terms = t.referee.before.term
 	for _, relay := range t.stage.relays {
 		relay.mu.Lock()
 		r.Failures = append(r.Failures, relay.failures...)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/towpath/towpath/checkpoint/broken"
 )
 
 const (
@@ -188,7 +190,7 @@ func (f *flight) sweep(returns <-chan amqp.Return, closed func() bool) error {
 		e := &f.entries[i]
 		switch {
 		case !e.answered:
-		case e.confirm.Acked() && e.returned != 0:
+		case e.confirm.Acked() && e.returned != 0 && !broken.IgnoreReturns:
 			f.settle(e, Unroutable, int(e.returned), "the broker found no queue for it")
 		case e.confirm.Acked():
 			f.settle(e, Delivered, 0, "")

@@ -51,6 +51,9 @@ func Start(binary, config string, log io.Writer, env ...string) (*Process, error
 	return p, nil
 }
 
+// PID is the process's number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Signal sends a signal; to a process that has ended it does nothing.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
