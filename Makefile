@@ -11,12 +11,13 @@ GOVULNCHECK ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TESTFLAGS   ?= -p 2 -parallel 4 -timeout 20m
 PKG         ?= ./...
 FUZZTIME    ?= 10s
+DURATION    ?= 2m
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint vuln build bench fuzz lab-setup clean
+.PHONY: help demo test lint vuln build bench torture fuzz lab-setup clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +44,12 @@ build: ## Build the static program into bin/towpath
 
 bench: lab-setup ## Measure against a plain publisher on the same broker (ARGS="--rows 50000")
 	$(GO) run ./cmd/bench drain $(ARGS)
+
+torture: lab-setup ## Do harm to relays and servers and account for every row (DURATION=30m SEED=42 ARGS="--source mariadb1011 --broker rabbit310")
+	$(GO) run ./cmd/torture --duration $(DURATION) $(if $(SEED),--seed $(SEED)) --json torture.json $(ARGS)
+
+torture-bites: lab-setup ## Break one promise at a time in the relay and see the torture fail each
+	$(GO) test -count=1 -timeout 60m -run TestTheTortureFailsWhenAPromiseIsBroken ./cmd/torture -args -bites=all
 
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
