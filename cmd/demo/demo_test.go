@@ -21,9 +21,27 @@ import (
 	"github.com/towpath/towpath/deploy/lab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tidy{m}) }
 
-// figure reads one line of a printed account.
+// tidy is a test run after which the temporary folder must be empty.
+type tidy struct{ m *testing.M }
+
+func (t tidy) Run() int {
+	temp, err := os.MkdirTemp("", "towpath-demo-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(temp)
+	os.Setenv("TMPDIR", temp)
+	code := t.m.Run()
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		fmt.Println("left behind in the temporary folder:", left, err)
+		return 1
+	}
+	return code
+}
+
+// figureOf reads one line of a printed account.
 func figureOf(t *testing.T, account, name string) int {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^  ` + name + ` +(\d+) `).FindStringSubmatch(account)
@@ -38,7 +56,7 @@ func figureOf(t *testing.T, account, name string) int {
 }
 
 func TestTheDemoKillsRestartsAndPurgesAndAccountsForEveryRow(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	t.Parallel()
 	var out bytes.Buffer
 	o := options{database: lab.MySQL97, broker: lab.Rabbit43, duration: 8 * time.Second, rate: 100}
 	err := perform(t.Context(), o, &lines{out: &out}, &out, make(chan byte), func() func() { return func() {} })
@@ -60,10 +78,6 @@ func TestTheDemoKillsRestartsAndPurgesAndAccountsForEveryRow(t *testing.T) {
 	}
 	if !strings.Contains(text, "1 kill, 1 broker restart, 1 purge") || !strings.Contains(text, "after the kill") {
 		t.Errorf("the script was not played to its end:\n%s", text)
-	}
-	left, err := os.ReadDir(os.TempDir())
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind in the temporary folder: %v %v", left, err)
 	}
 }
 
@@ -87,7 +101,7 @@ func TestTheDemoFailsWhenItsAccountShowsALoss(t *testing.T) {
 }
 
 func TestASignalDuringTheSetUpEndsTheDemoAndLeavesNothing(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	notice := writerFunc(func(p []byte) (int, error) {
@@ -100,9 +114,6 @@ func TestASignalDuringTheSetUpEndsTheDemoAndLeavesNothing(t *testing.T) {
 	if err := perform(ctx, o, &lines{out: notice}, notice, make(chan byte), func() func() { return func() {} }); err == nil {
 		t.Errorf("it ended as if nothing had happened:\n%s", out.String())
 	}
-	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
-		t.Errorf("left behind in the temporary folder: %v %v", left, err)
-	}
 }
 
 type writerFunc func([]byte) (int, error)
@@ -110,14 +121,14 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestOnATerminalTheDemoObeysKeysAndGivesTheTerminalBack(t *testing.T) {
-	temp := t.TempDir()
+	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "demo")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	terminal, side := openTerminal(t, 80, 24)
 	c := exec.CommandContext(t.Context(), binary, "--rate", "50", "--database", "mariadb1011", "--broker", "rabbit310")
-	c.Env = append(os.Environ(), "TMPDIR="+temp, "TERM=xterm")
+	c.Env = append(os.Environ(), "TERM=xterm")
 	c.Stdin, c.Stdout, c.Stderr = side, side, side
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.Start(); err != nil {
@@ -161,9 +172,6 @@ func TestOnATerminalTheDemoObeysKeysAndGivesTheTerminalBack(t *testing.T) {
 	text := strings.ReplaceAll(seen.String(), "\r\n", "\n")
 	if lost, ghosts := figureOf(t, text, "lost"), figureOf(t, text, "ghosts"); lost != 0 || ghosts != 0 {
 		t.Errorf("%d lost, %d ghosts", lost, ghosts)
-	}
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left behind in the temporary folder: %v %v", left, err)
 	}
 }
 
