@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/towpath/towpath/canal"
 	"github.com/towpath/towpath/checkpoint"
 )
 
@@ -19,7 +20,6 @@ type Metrics struct {
 	Streaming     prometheus.Gauge
 	Reconnects    *prometheus.CounterVec // by side: source, broker, state
 	Window        prometheus.Gauge
-	InFlight      *prometheus.GaugeVec // by lane
 	LaneUp        *prometheus.GaugeVec // by lane
 	LaneBlocked   *prometheus.GaugeVec // by lane
 	Saves         prometheus.Counter
@@ -104,7 +104,6 @@ func NewMetrics(reg prometheus.Registerer, stream string) *Metrics {
 	m.Streaming = gauge("streaming", "1 while the binlog is being read.")
 	m.Reconnects = counters("reconnects_total", "Connections that failed and were opened anew, by side.", "side")
 	m.Window = gauge("window_rows", "Rows that were read and are not settled.")
-	m.InFlight = gauges("in_flight_messages", "Messages with the broker and unconfirmed, by lane.", "lane")
 	m.LaneUp = gauges("lane_up", "1 while the lane may publish, by lane.", "lane")
 	m.LaneBlocked = gauges("lane_blocked", "1 while an alarm of the broker blocks the lane, by lane.", "lane")
 	m.Saves = counter("checkpoint_saves_total", "Transactions that saved the position.")
@@ -133,10 +132,35 @@ func NewMetrics(reg prometheus.Registerer, stream string) *Metrics {
 	}, []string{"table"})
 	reg.MustRegister(m.latency)
 	m.registerHousekeeping(reg)
+	m.begin()
 	return m
 }
 
+// begin shows what has not happened yet as 0: an alert on the first time that
+// something happens has to see it change.
+func (m *Metrics) begin() {
+	for _, reason := range []string{"gap", "mapping", "parked", "repair", "statement", "sweep", "xa",
+		string(canal.HaltIncident), string(canal.HaltUnknown), string(canal.HaltUndecodable)} {
+		m.Halted.WithLabelValues(reason)
+	}
+	for _, side := range []string{"source", "broker", "state"} {
+		m.Reconnects.WithLabelValues(side)
+	}
+	for _, kind := range []canal.GapKind{canal.GapPurged, canal.GapOtherServer, canal.GapAhead, canal.GapHistory, canal.GapXA} {
+		m.Gaps.WithLabelValues(string(kind))
+	}
+}
+
 func (m *Metrics) table(label string) *tableMetrics {
+	m.Unseen.WithLabelValues(label)
+	m.Sweeping.WithLabelValues(label)
+	for _, c := range []class{classDestination, classUnknown, classPoison} {
+		m.refusals.WithLabelValues(label, string(c))
+		m.parked.WithLabelValues(label, string(c), string(checkpoint.ParkedFailed))
+	}
+	for _, c := range []class{classDestination, classUnknown, classBehind, classClosed, classScheduled} {
+		m.parked.WithLabelValues(label, string(c), string(checkpoint.ParkedWaiting))
+	}
 	return &tableMetrics{
 		confirmed:    m.rows.WithLabelValues(label, "confirmed"),
 		filtered:     m.rows.WithLabelValues(label, "filtered"),
