@@ -154,6 +154,10 @@ func (m *Metrics) begin() {
 func (m *Metrics) table(label string) *tableMetrics {
 	m.Unseen.WithLabelValues(label)
 	m.Sweeping.WithLabelValues(label)
+	for _, g := range []*prometheus.GaugeVec{m.Unsent, m.Deferred, m.OldestUnsent, m.Claimed} {
+		g.WithLabelValues(label)
+	}
+	m.Retained.WithLabelValues(label)
 	for _, c := range []class{classDestination, classUnknown, classPoison} {
 		m.refusals.WithLabelValues(label, string(c))
 		m.parked.WithLabelValues(label, string(c), string(checkpoint.ParkedFailed))
