@@ -35,11 +35,9 @@ func listen(c configs.HTTP, r *relay.Relay, gatherer prometheus.Gatherer, log *z
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.Handle("GET /healthz", probe(r.Healthy))
 	mux.Handle("GET /readyz", probe(r.Ready))
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
-		mux.Handle("GET /api/v1/status", status(r))
-	}
+	mux.Handle("GET /api/v1/status", bearer(c.Token, status(r)))
 	return &side{listener: l, server: &http.Server{
-		Handler:           mux,
+		Handler:           http.MaxBytesHandler(mux, maxRequestBytes),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
