@@ -173,6 +173,12 @@ type databaseError struct{ error }
 
 func (e *databaseError) Unwrap() error { return e.error }
 
+// lostError is a handler's failure on a connection that was lost meanwhile,
+// whatever the handler made of it.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
 // Once processes one message: its record and the handler's change commit in one
 // transaction, or neither does. After an error the message may be given again,
 // also when it is not known whether the commit arrived.
@@ -193,6 +199,9 @@ func (in *Inbox) Once(ctx context.Context, m Message) (Outcome, error) {
 		return Duplicate, nil
 	}
 	if err := in.call(ctx, tx, m); err != nil {
+		if lost := tx.Rollback(); lost != nil && !errors.Is(lost, sql.ErrTxDone) {
+			return "", &lostError{err}
+		}
 		return "", err
 	}
 	if ctx.Err() != nil { // the transaction is rolled back; the database is not to blame

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/towpath/towpath/deploy/lab"
+	"github.com/towpath/towpath/deploy/lab/labtest"
 	"github.com/towpath/towpath/relay/inbox"
 )
 
@@ -201,6 +203,50 @@ func TestADeliveryIsNotAcknowledgedBeforeItsCopyIsSafe(t *testing.T) {
 	})
 }
 
+// RabbitMQ 4 gives up a message whose consumers die again and again.
+func TestAMessageThatKeepsKillingItsConsumersIsIsolated(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, labtest.MySQL(t, lab.MySQLOptions{Kind: lab.MySQL97}), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	in := r.new(inbox.Config{})
+	for _, q := range in.Topology() {
+		if _, err := r.ch.QueueDeclare(q.Name, true, false, false, false, amqp.Table(q.Arguments)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.publish(message("deadly"))
+	for range 21 {
+		ch, err := r.conn.Channel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages, err := ch.Consume(queue, "", false, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-messages:
+		case <-time.After(within):
+			t.Fatal("the message is gone")
+		}
+		if err := ch.Close(); err != nil { // as a death does, it gives the delivery back
+			t.Fatal(err)
+		}
+	}
+	if d := r.next(in.IsolationQueue()); d.MessageId != "deadly" || string(d.Body) != "body of deadly" {
+		t.Errorf("isolated %+v", d)
+	}
+}
+
+func TestContentIsTheHashThatTheDocumentsTellOtherLanguages(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/consumers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", inbox.Content("order.created", []byte(`{"id": 1}`))); !strings.Contains(string(text), sum) {
+		t.Errorf("deploy/consumers.md does not give %s as an example", sum)
+	}
+}
+
 func TestABatchIsOneTransactionAndAFailureInItStaysAlone(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.exec("CREATE TABLE batch (message_id VARCHAR(64) PRIMARY KEY, connection BIGINT NOT NULL, started VARCHAR(40) NOT NULL)")
@@ -347,6 +393,32 @@ func proxy(t *testing.T, addr string) *lab.Proxy {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return p
+}
+
+// A handler whose statement makes the server hang up is not tried for ever, and
+// one that was hit once by a lost connection burns no try.
+func TestALostConnectionBurnsNoTryUnlessTheMessageCausesIt(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		var once atomic.Bool
+		in := r.new(inbox.Config{Delays: []time.Duration{time.Hour}, Handler: func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+			if m.ID == "always" || once.CompareAndSwap(false, true) {
+				_, err := tx.ExecContext(ctx, "KILL CONNECTION_ID()")
+				if err == nil {
+					err = effect(ctx, tx, m)
+				}
+				if err != nil {
+					return errors.New("the handler hides what happened")
+				}
+			}
+			return effect(ctx, tx, m)
+		}})
+		r.run(in)
+		r.publish(message("a"))
+		r.reaches("processed_total", "applied", 1)
+		r.publish(message("always"))
+		r.reaches("retried_total", "", 1)
+		r.expectEffects("a")
+	})
 }
 
 func TestPurgeKeepsTheReplayWindowAndOtherConsumers(t *testing.T) {

@@ -69,6 +69,19 @@ func (in *Inbox) RetryQueue(delay time.Duration) string {
 // IsolationQueue is the name of the queue for messages that a person must see.
 func (in *Inbox) IsolationQueue() string { return in.Config.Queue + ".isolated" }
 
+// MainQueue is how the consumer's own queue should be declared, by whoever owns
+// it: RabbitMQ 4 drops a message after 20 deliveries that were not acknowledged,
+// those to consumers that died included. This way it goes to isolation instead.
+func (in *Inbox) MainQueue() Queue {
+	return Queue{in.Config.Queue, map[string]any{
+		"x-queue-type":              "quorum",
+		"x-dead-letter-exchange":    "",
+		"x-dead-letter-routing-key": in.IsolationQueue(),
+		"x-dead-letter-strategy":    "at-least-once",
+		"x-overflow":                "reject-publish", // the strategy asks for it
+	}}
+}
+
 // Topology lists the queues that retries and isolation need, quorum queues all.
 // A message waits in a retry queue until it expires and is then dead-lettered,
 // at least once, back into the consumer's queue. This needs RabbitMQ 3.10.

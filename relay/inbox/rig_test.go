@@ -104,7 +104,7 @@ func (r *rig) channel() {
 
 func (r *rig) declare() {
 	r.t.Helper()
-	if _, err := r.ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
+	if _, err := r.ch.QueueDeclare(queue, true, false, false, false, mainQueue(r.t)); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := r.ch.ExchangeDeclare("shop", "topic", true, false, false, false, nil); err != nil {
@@ -113,6 +113,16 @@ func (r *rig) declare() {
 	if err := r.ch.QueueBind(queue, "order.#", "shop", false, nil); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// mainQueue are the arguments that the package recommends.
+func mainQueue(t *testing.T) amqp.Table {
+	t.Helper()
+	in, err := inbox.New(&sql.DB{}, inbox.Config{Consumer: "shop", Queue: queue, Handler: effect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in.MainQueue().Arguments
 }
 
 func (r *rig) exec(query string, args ...any) {

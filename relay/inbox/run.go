@@ -127,8 +127,9 @@ func (w *worker) together(batch []*waiting) bool {
 	return true
 }
 
-// immediately is how often a transaction that met contention is tried again at
-// once, before the delivery goes the long way through the broker.
+// immediately is how often a transaction that met contention, or lost its
+// connection to a database that answers, is tried at once, before the delivery
+// goes the long way through the broker: the message may be the cause.
 const immediately = 3
 
 // single brings one delivery to an end: acknowledged after its commit, or after
@@ -140,6 +141,7 @@ func (w *worker) single(d Delivery) {
 		started := time.Now()
 		outcome, err := w.attempt(d)
 		var permanent *permanentError
+		var lost *lostError
 		switch {
 		case err == nil:
 			w.done(d, outcome, started)
@@ -156,6 +158,9 @@ func (w *worker) single(d Delivery) {
 			if pause.waits == 0 {
 				w.Log.Warn("waiting for the database", "consumer", w.Consumer, "error", err)
 			}
+			w.metrics.databaseWaits.Inc()
+		case errors.As(err, &lost) && try < immediately: // the database is back already
+			try++
 			w.metrics.databaseWaits.Inc()
 		default:
 			w.retry(d, err)
