@@ -18,6 +18,12 @@ type page struct {
 	found   int      // rows
 	open    int      // rows not settled
 	sent    int      // rows confirmed
+
+	// Of rows that an operator sends again:
+	back    *queue[*page] // where it is given back to; nil: the fallback
+	parked  int           // rows that wait among the parked
+	refused int           // rows that the broker refused
+	why     string        // the first refusal
 }
 
 // question asks the loop which rows still wait for their write-back: such a row
@@ -67,7 +73,11 @@ func (l *loop) admitFound() {
 // settlePage gives a page back when all its rows are settled.
 func (l *loop) settlePage(p *page) {
 	if p.open--; p.open == 0 {
-		l.found.settled.add([]*page{p})
+		back := l.found.settled
+		if p.back != nil {
+			back = p.back
+		}
+		back.add([]*page{p})
 	}
 }
 

@@ -216,6 +216,10 @@ func (l *loop) admitHeld() {
 // admit takes one entry in: to its gate, or, when it cannot be sent, is due
 // later, or an earlier row of its key is parked, to be parked itself (P6).
 func (l *loop) admit(e *entry) {
+	if e.origin == fromReplay {
+		l.admitReplay(e)
+		return
+	}
 	if e.origin == fromStream {
 		e.number = l.window.add()
 		if broken.SaveBeforeConfirm {
@@ -270,6 +274,12 @@ func (l *loop) answer(o *rabbit.Outcome) {
 			e.page.sent++
 		}
 		l.lot.took(e.to, l.config.recovered)
+		if e.origin == fromReplay {
+			e.table.metrics.replayed.Inc()
+			l.settle(e)
+			l.letGo(e)
+			return
+		}
 		e.table.metrics.confirmed.Inc()
 		e.table.metrics.sinceCommit(e.commit, time.Now())
 		l.settle(e)
@@ -311,6 +321,11 @@ func refusal(o *rabbit.Outcome) *fault {
 // refuse takes an entry out of the flow that was not delivered; in a strict
 // table everything that waits behind it goes with it, in order (P6).
 func (l *loop) refuse(e *entry) {
+	if e.origin == fromReplay { // nothing waits for it
+		l.putAside(e)
+		l.letGo(e)
+		return
+	}
 	if e.gate == "" || !e.table.strict() {
 		if e.gate != "" && e.berth == nil {
 			e.table.metrics.orderBreaks.Inc()

@@ -95,6 +95,11 @@ func (l *loop) isParked(e *entry, b *berth) bool {
 
 // putAside parks an entry that comes out of the flow undelivered, or returns it to its berth.
 func (l *loop) putAside(e *entry) {
+	if e.origin == fromReplay {
+		e.page.refuse(e.fault)
+		l.settle(e)
+		return
+	}
 	b := e.berth
 	if b == nil {
 		l.park(e)

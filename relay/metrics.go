@@ -62,7 +62,7 @@ type tableMetrics struct {
 	written, conflicts, busy, failedWrites                 prometheus.Counter
 	latency                                                prometheus.Observer
 	orderBreaks                                            prometheus.Counter
-	discarded, retries                                     prometheus.Counter
+	replayed, discarded, retries                           prometheus.Counter
 	parked                                                 *prometheus.GaugeVec // by class and state
 }
 
@@ -183,6 +183,7 @@ func (m *Metrics) table(label string) *tableMetrics {
 		failedWrites: m.writes.WithLabelValues(label, "failed"),
 		latency:      m.latency.WithLabelValues(label),
 		orderBreaks:  m.orderBreaks.WithLabelValues(label),
+		replayed:     m.rows.WithLabelValues(label, "replayed"),
 		discarded:    m.rows.WithLabelValues(label, "discarded"),
 		retries:      m.retries.WithLabelValues(label),
 		parked:       m.parked.MustCurryWith(prometheus.Labels{"table": label}),

@@ -141,8 +141,8 @@ type Answer struct {
 }
 
 // progress tells who waits how far a request got.
-func (d *dispatcher) progress(ctx context.Context, r checkpoint.Request, done, total uint64) error {
-	answer, err := json.Marshal(Answer{Progress: done, Total: total})
+func (d *dispatcher) progress(ctx context.Context, r checkpoint.Request, so Answer) error {
+	answer, err := json.Marshal(so)
 	if err != nil {
 		return fmt.Errorf("record request %d: %w", r.ID, err)
 	}
@@ -191,7 +191,7 @@ func (d *dispatcher) changeParked(ctx context.Context, r checkpoint.Request) (an
 		if err := d.changePage(ctx, r.Kind == RequestParkedDiscard, page, &result); err != nil {
 			return result, err
 		}
-		if err := d.progress(ctx, r, result.Rows, max(total, result.Rows)); err != nil {
+		if err := d.progress(ctx, r, Answer{Progress: result.Rows, Total: max(total, result.Rows)}); err != nil {
 			return result, err
 		}
 	}

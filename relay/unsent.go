@@ -19,7 +19,7 @@ type looking uint8
 const (
 	forPending looking = iota // unsent by row state and due
 	forClaims                 // a former poller's claims that have run out
-	forAll                    // every row of a keep table
+	forAll                    // every row, whatever its state
 )
 
 // condition is the SQL that finds such rows. What it leaves out mapping.passes,
@@ -28,7 +28,7 @@ const (
 // a condition alone would find too much, and with NOT IN too little.
 func (m *mapping) condition(c *configs.Table, what looking, now time.Time) (string, []any) {
 	var w where
-	if c.AfterPublish == configs.Mark {
+	if c.AfterPublish == configs.Mark && what != forAll {
 		status := m.shape.Columns[m.status]
 		value := c.Status.Pending
 		if what == forClaims {
@@ -240,7 +240,22 @@ func (c *current) page(ctx context.Context, t *table, l look, now time.Time) ([]
 	if err != nil {
 		return nil, err
 	}
-	condition, args := m.condition(t.config, l.what, now)
+	condition, args := m.where(t.config, l, now)
+	hint := ""
+	if l.index != "" {
+		hint = " FORCE INDEX (" + canal.Quote(l.index) + ")"
+	}
+	found, err := c.keys(ctx, t, m, fmt.Sprintf("%s WHERE %s ORDER BY %s LIMIT %d", hint, condition, m.keyOrder(""), l.limit), args...)
+	if err != nil {
+		c.forget(t)
+		return nil, fmt.Errorf("look for rows of %s: %w", t.name, err)
+	}
+	return found, nil
+}
+
+// where is the condition of a look.
+func (m *mapping) where(c *configs.Table, l look, now time.Time) (string, []any) {
+	condition, args := m.condition(c, l.what, now)
 	add := func(term string, more []any) {
 		condition, args = condition+" AND ("+term+")", append(args, more...)
 	}
@@ -253,16 +268,20 @@ func (c *current) page(ctx context.Context, t *table, l look, now time.Time) ([]
 	if l.more != "" {
 		add(l.more, l.args)
 	}
-	hint := ""
-	if l.index != "" {
-		hint = " FORCE INDEX (" + canal.Quote(l.index) + ")"
-	}
-	found, err := c.keys(ctx, t, m, fmt.Sprintf("%s WHERE %s ORDER BY %s LIMIT %d", hint, condition, m.keyOrder(""), l.limit), args...)
+	return condition, args
+}
+
+// count counts the rows that a look is for, those behind its first page too.
+func (c *current) count(ctx context.Context, t *table, l look) (n uint64, err error) {
+	m, _, err := c.mapping(ctx, t)
 	if err != nil {
-		c.forget(t)
-		return nil, fmt.Errorf("look for rows of %s: %w", t.name, err)
+		return 0, err
 	}
-	return found, nil
+	condition, args := m.where(t.config, l, time.Now())
+	if err := c.db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE %s", t.name.Quote(), condition), args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count rows of %s: %w", t.name, err)
+	}
+	return n, nil
 }
 
 // last is the greatest row key of a table, "" when it is empty.

@@ -49,8 +49,8 @@ which may be on another server, and prints each message that is
 Rows older than the inbox's oldest record are counted as unjudged: retention may have removed their records. If the
 inbox is complete since some time, say so with --complete-since. It locks nothing and takes no lease.
 
-With --replay-missing the leader makes missing rows unsent again, and so sends them, within fallback.every, under their
-own ids; that is audited. A row whose status the application has changed since it was sent stays as it is.
+With --replay-missing the leader sends missing rows again, under their own ids, as replay does; that is audited. A row
+whose status the application has changed since it was sent is left alone.
 
 It exits with 0 when nothing is wrong, and with 1 otherwise, so that cron can tell. The password of the inbox's server
 comes from --inbox-password-file or ` + inboxPassword + `; without --inbox-address the inbox is on the source server.`,
@@ -80,7 +80,7 @@ comes from --inbox-password-file or ` + inboxPassword + `; without --inbox-addre
 	f.StringVar(&r.metricsFile, "metrics-file", "", "write the figures there for a Prometheus text-file collector")
 	f.StringVar(&r.spoolDir, "spool-dir", "", "where to sort [source.spool_dir, or the system's temporary folder]")
 	f.BoolVar(&r.json, "json", false, "print one JSON object a line: the differences, and then the summary")
-	f.BoolVar(&r.replay, "replay-missing", false, "have the leader send missing messages again, under their own ids (mark tables)")
+	f.BoolVar(&r.replay, "replay-missing", false, "have the leader send missing messages again, under their own ids")
 	r.change = changeFlags(c)
 	for _, flag := range []string{"operator", "reason"} { // of --replay-missing only
 		f.Lookup(flag).Usage = strings.Replace(f.Lookup(flag).Usage, "required", "required with --replay-missing", 1)
@@ -122,21 +122,18 @@ func (r *reconciliation) run(ctx context.Context, config *configs.Config, w io.W
 		return err
 	}
 	if r.replay {
-		if err := sent.CheckReplay(); err != nil {
-			return err
-		}
 		store, err := checkpoint.Open(ctx, source, config.State.Schema)
 		if err != nil {
 			return err
 		}
 		options.Replay = func(ids, keys []string) (int64, error) {
 			var result relay.ReplayResult
-			args := sent.ReplayArgs(ids, keys)
-			if len(args.Keys) == 0 {
+			what := sent.Replay(ids, keys)
+			if len(what.Keys) == 0 {
 				return 0, nil
 			}
-			err := r.change.ask(ctx, store, config.Name, relay.RequestReplay, args, &result)
-			return result.Again, err
+			err := r.change.ask(ctx, store, config.Name, relay.RequestReplay, what, &result)
+			return int64(result.Sent), err
 		}
 	}
 	bar := showProgress(&options)

@@ -67,7 +67,7 @@ func TestReconcileTellsCronByItsExitCodeAndAlertsByItsMetrics(t *testing.T) {
 	}
 	r.inbox.holds([]string{"2"})
 	var audited string
-	if err := r.db.QueryRow("SELECT CONCAT_WS('|', action, operator, reason, JSON_EXTRACT(detail, '$.args.ids'), JSON_EXTRACT(detail, '$.result.again')) FROM " + r.state +
+	if err := r.db.QueryRow("SELECT CONCAT_WS('|', action, operator, reason, JSON_EXTRACT(detail, '$.args.ids'), JSON_EXTRACT(detail, '$.result.sent')) FROM " + r.state +
 		".audit WHERE action='replay'").Scan(&audited); err != nil || audited != `replay|ann|queue was purged|["2"]|1` {
 		t.Errorf("audit: %s, %v", audited, err)
 	}

@@ -36,7 +36,7 @@ type Options struct {
 	Done          string // the status that processed rows get, "" to leave them
 	SpoolDir      string // "" for the system's
 	// Replay is given missing messages, some hundred at once, with the keys of
-	// their rows, and returns how many are on their way again; nil for none.
+	// their rows, and returns how many were sent again; nil for none.
 	Replay func(ids, keys []string) (int64, error)
 
 	Progress func(step string, n int64) // called now and then with how much was read; nil for none
@@ -54,7 +54,7 @@ type Summary struct {
 	Unjudged  int64     `json:"unjudged"` // older than the inbox's oldest record
 	Unsent    int64     `json:"unsent"`   // rows that were not sent (they wait, failed, are withdrawn or filtered)
 	Marked    int64     `json:"marked"`   // rows set to done
-	Replayed  int64     `json:"replayed"` // missing rows that are on their way again
+	Replayed  int64     `json:"replayed"` // missing rows that were sent again
 	// UnknownJudged is false when records cannot be looked up in the outbox: its
 	// message id is made of several columns.
 	UnknownJudged bool `json:"unknown_judged"`
