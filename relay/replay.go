@@ -29,7 +29,7 @@ type Replay struct {
 	Table string              `json:"table"` // its name in the configuration, or schema.table
 	IDs   []string            `json:"ids,omitempty"`
 	Keys  [][]byte            `json:"keys,omitempty"` // of the rows that IDs are of, without the table's number: then no row is looked for by its id
-	By    string              `json:"by,omitempty"` // column that Since and Until are of; empty: publish.timestamp
+	By    string              `json:"by,omitempty"`   // column that Since and Until are of; empty: publish.timestamp
 	Since time.Time           `json:"since,omitzero"`
 	Until time.Time           `json:"until,omitzero"` // not included
 	Where map[string][]string `json:"where,omitempty"`
