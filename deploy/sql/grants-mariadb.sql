@@ -9,4 +9,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `towpath`.parked TO 'towpath'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON `towpath`.xa TO 'towpath'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON `towpath`.request TO 'towpath'@'%';
 GRANT SELECT, INSERT ON `towpath`.audit TO 'towpath'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON `towpath`.member TO 'towpath'@'%';
 GRANT SELECT, UPDATE (`status`, `sent_at`, `attempts`, `next_attempt_at`, `last_error`) ON `shop`.`outbox_event` TO 'towpath'@'%';
