@@ -45,7 +45,10 @@ func SetPosition(ctx context.Context, c *configs.Config, to checkpoint.Position,
 		to = server.Position
 	}
 	if to.Server == "" {
-		to.Flavor, to.Server = server.Flavor, server.Identity
+		to.Server = server.Identity
+	}
+	if to.Flavor == "" {
+		to.Flavor = server.Flavor
 	}
 	if err := readable(ctx, c, to); err != nil {
 		return Moved{}, fmt.Errorf("the binlog cannot be read from %s: %w", to, err)

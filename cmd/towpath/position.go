@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/towpath/towpath/checkpoint"
 	"github.com/towpath/towpath/relay"
 )
 
@@ -67,13 +69,13 @@ that leads now is deposed, finds out within a third of lease.ttl, and may lead a
 Moved back, the stream reads rows again: rows of keep tables are sent again, rows of mark and delete tables are looked
 at and sent if they are unsent. Moved ahead, rows of keep tables in between are never sent; those of mark and delete
 tables are found by the fallback. POSITION must be the end of an event group: FILE:OFFSET, "now", or what position
-show --json prints. It is read from before it is saved, and written to the audit.`,
+show --json prints, or gtid: and a GTID set. It is read from before it is saved, and written to the audit.`,
 		Example: "  towpath position set -c shop.yaml --to binlog.000042:4 --operator ann --reason 'resend after a restore'\n" +
 			"  towpath position set -c shop.yaml --to \"$(cat before-upgrade.json)\" --operator ann --reason 'back to before the upgrade'",
 		Args: noArguments,
 	}
 	load := configFlag(c)
-	to := c.Flags().String("to", "", "where to: FILE:OFFSET, now, or JSON (required)")
+	to := c.Flags().String("to", "", "where to: FILE:OFFSET, now, gtid:SET, or JSON (required)")
 	operator := c.Flags().String("operator", "", "who does this, for the audit (required)")
 	reason := c.Flags().String("reason", "", "why, for the audit (required)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
@@ -88,7 +90,7 @@ show --json prints. It is read from before it is saved, and written to the audit
 		if place == "now" {
 			place = ""
 		}
-		target, err := parsePosition(place)
+		target, err := parseTarget(place)
 		if err != nil {
 			return &usageError{err}
 		}
@@ -107,4 +109,21 @@ show --json prints. It is read from before it is saved, and written to the audit
 		return nil
 	}
 	return c
+}
+
+// parseTarget reads a position, or gtid: and the set of what lies behind it.
+func parseTarget(text string) (checkpoint.Position, error) {
+	set, byGTID := strings.CutPrefix(text, "gtid:")
+	if !byGTID {
+		return parsePosition(text)
+	}
+	p := checkpoint.Position{Flavor: checkpoint.MySQL}
+	if !strings.Contains(set, ":") { // 0-1-42 has none, UUID:1-42 has
+		p.Flavor = checkpoint.MariaDB
+	}
+	var err error
+	if p.GTIDs, err = checkpoint.ParseGTIDSet(p.Flavor, set); err == nil && p.GTIDs.IsZero() {
+		err = errors.New("the GTID set is empty")
+	}
+	return p, err
 }

@@ -78,6 +78,12 @@ func TestAPositionThatIsSetBackSendsAgainUnderARunningRelay(t *testing.T) {
 			t.Fatalf("exit code %d, %v: %s", code, err, out)
 		}
 		r.inbox.arrivedTimes("1", 2) // the deposed relay leads again, from there
+		if gtids := moved.To.GTIDs.String(); gtids != "" {
+			if code, out := towpath(t, append(set, "--to", "gtid:"+gtids)...); code != 0 {
+				t.Fatalf("by GTID: exit code %d: %s", code, out)
+			}
+			r.inbox.arrivedTimes("1", 3)
+		}
 		if code, out := towpath(t, "audit", "-c", config, "--action", "position.set"); code != 0 || !strings.Contains(out, "ann") || !strings.Contains(out, "restored") {
 			t.Errorf("audit: exit code %d: %s", code, out)
 		}
@@ -126,7 +132,7 @@ func TestAPositionThatCannotBeReadFromIsNotSet(t *testing.T) {
 				t.Errorf("%s: exit code %d: %s", name, code, out)
 			}
 		}
-		for _, args := range [][]string{{"--to", "now"}, {"--to", "nonsense", "--operator", "a", "--reason", "b"}, {"--operator", "a", "--reason", "b"}} {
+		for _, args := range [][]string{{"--to", "now"}, {"--to", "gtid:", "--operator", "a", "--reason", "b"}, {"--to", "nonsense", "--operator", "a", "--reason", "b"}, {"--operator", "a", "--reason", "b"}} {
 			if code, out := towpath(t, append([]string{"position", "set", "-c", config}, args...)...); code != 2 {
 				t.Errorf("%v: exit code %d: %s", args, code, out)
 			}
