@@ -74,8 +74,11 @@ func declareFence(ch *amqp.Channel, name string) (<-chan amqp.Delivery, error) {
 func (b Broker) TakeFences(ctx context.Context, names []string) error {
 	for n := 0; ; n++ {
 		err := b.takeFences(ctx, names)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if ctx.Err() != nil {
+			return errors.Join(context.Cause(ctx), err) // an aborted request says only that its socket is closed
+		}
+		if err == nil {
+			return nil
 		}
 		if pause(ctx, backoff(n, retryCeiling)) != nil {
 			return err
