@@ -185,6 +185,29 @@ func (s *shop) consume() {
 	})
 }
 
+// emptied waits until everything that is in the queue now has arrived: a
+// message of its own comes behind it.
+func (s *shop) emptied() {
+	s.Helper()
+	conn, err := amqp.Dial(s.vhost.URL())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := ch.PublishWithContext(s.Context(), "", "bills", false, false, amqp.Publishing{MessageId: "emptied"}); err != nil {
+		s.Fatal(err)
+	}
+	s.wait("the queue is empty", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.times["emptied"] > 0
+	})
+}
+
 // config is the configuration as it is now.
 func (s *shop) config() string {
 	return strings.ReplaceAll(fmt.Sprintf(`name: shop
