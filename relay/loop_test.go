@@ -609,20 +609,20 @@ func histories(t *testing.T, seeds uint64, with trouble) {
 	}
 }
 
-func TestARowOfAHealthyBrokerIsConfirmed(t *testing.T) { histories(t, 50, trouble{lock: 0.05}) }
+func TestARowOfAHealthyBrokerIsConfirmed(t *testing.T) { histories(t, 30, trouble{lock: 0.05}) }
 
 func TestAnOutageOfDestinationsFailsNothing(t *testing.T) {
-	histories(t, 150, trouble{outages: 5, lock: 0.05})
+	histories(t, 80, trouble{outages: 5, lock: 0.05})
 }
 
 func TestRowsThatAreNeverTakenFailAndStopNoOtherKey(t *testing.T) {
-	histories(t, 150, trouble{bad: 0.05, lock: 0.05})
+	histories(t, 80, trouble{bad: 0.05, lock: 0.05})
 }
 
 func TestWhatIsWithdrawnOrDiscardedDoesNotComeBackAfterAnyCrash(t *testing.T) {
-	histories(t, 300, trouble{outages: 3, bad: 0.05, lock: 0.05, withdraw: 0.5, operate: 0.2, kill: 0.8})
+	histories(t, 150, trouble{outages: 3, bad: 0.05, lock: 0.05, withdraw: 0.5, operate: 0.2, kill: 0.8})
 }
 
 func TestRelaysThatDieAtAnyMomentLoseNothing(t *testing.T) {
-	histories(t, 300, trouble{outages: 3, bad: 0.03, lock: 0.05, kill: 0.8})
+	histories(t, 150, trouble{outages: 3, bad: 0.03, lock: 0.05, kill: 0.8})
 }

@@ -84,6 +84,11 @@ func parkedShop(t *testing.T, server *lab.MySQLServer, ordering, tables string, 
 // inOrder checks that each key's rows arrived first in the order of their ids.
 func (s *shop) inOrder(keys int) {
 	s.Helper()
+	s.inOrderOf(func(id string) (n int) { fmt.Sscan(strings.TrimPrefix(id, "n"), &n); return n }, keys)
+}
+
+func (s *shop) inOrderOf(number func(id string) int, keys int) {
+	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, seen := map[int]int{}, map[string]bool{}
@@ -92,8 +97,7 @@ func (s *shop) inOrder(keys int) {
 			continue
 		}
 		seen[id] = true
-		var n int
-		fmt.Sscan(strings.TrimPrefix(id, "n"), &n)
+		n := number(id)
 		if key := n % keys; n < last[key] {
 			s.Errorf("row %d arrived after row %d of its key (P6)", n, last[key])
 		} else {
@@ -170,6 +174,7 @@ func TestAnUnboundKeyParksItsRowsAndTheySendThemselvesInOrderOnceItIsBound(t *te
 }
 
 func TestAMissingExchangeStopsNoOtherTableAndItsRowsFollowOnceItIsDeclared(t *testing.T) {
+	t.Parallel()
 	server := labtest.MySQL(t, servers["mysql with GTID"])
 	s, ch := parkedShop(t, server, "fast", parkedBills+deleteSlips, createParkedBill, createSlip)
 	s.must(ch.ExchangeDelete("shop", false, false))
@@ -296,6 +301,7 @@ func (s *shop) ask(kind, args string) string {
 }
 
 func TestWhatIsDiscardedIsNeverSent(t *testing.T) {
+	t.Parallel()
 	server := labtest.MySQL(t, servers["mysql with GTID"])
 	tables := strings.ReplaceAll(parkedBills, "fallback: {every: 1h}", "fallback: {every: 200ms}") + strings.ReplaceAll(deleteSlips, `exchange: "", routing_key: bills}`, "exchange: shop, routing_key: slips}\n    retry: {base: 300ms, factor: 2, max: 1s, attempts: 3}") + parkedNotes
 	s, ch := parkedShop(t, server, "strict", tables, createParkedBill, createSlip, createParkedNote)
@@ -333,6 +339,7 @@ func TestWhatIsDiscardedIsNeverSent(t *testing.T) {
 }
 
 func TestAKeepTableWithoutRoomForParkedRowsHaltsUntilThereIsAndGoesOnByItself(t *testing.T) {
+	t.Parallel()
 	server := labtest.MySQL(t, servers["mariadb"])
 	s, ch := parkedShop(t, server, "strict", parkedNotes, createParkedNote)
 	stop := s.lead()
@@ -351,6 +358,7 @@ func TestAKeepTableWithoutRoomForParkedRowsHaltsUntilThereIsAndGoesOnByItself(t 
 }
 
 func TestAMarkTableWithoutRoomForParkedRowsLeavesThemUnsentInTheTable(t *testing.T) {
+	t.Parallel()
 	server := labtest.MySQL(t, servers["mysql without GTID"])
 	tables := strings.ReplaceAll(strings.ReplaceAll(parkedBills, "fallback: {every: 1h}", "fallback: {every: 200ms}"), "max_parked: 5000", "max_parked: 50")
 	s, ch := parkedShop(t, server, "strict", tables+deleteSlips, createParkedBill, createSlip)
