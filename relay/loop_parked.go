@@ -276,7 +276,7 @@ func (l *loop) returned(r retried) {
 
 // passing says what a position that is saved now has passed.
 func (l *loop) passing() *passing {
-	p := passing{since: l.base, below: l.window.first, inherited: len(l.lot.inherited) > 0 && !l.began.IsZero() && l.low.Compare(l.began) >= 0}
+	p := passing{since: l.base, below: l.window.passed, inherited: len(l.lot.inherited) > 0 && !l.began.IsZero() && l.low.Compare(l.began) >= 0}
 	if len(l.lot.ahead) == 0 && !p.inherited {
 		return nil
 	}

@@ -20,6 +20,7 @@ type window struct {
 	head    int
 	count   int
 	first   uint64 // number of the row at head
+	passed  uint64 // rows below this number lie before the low-water: first may be ahead of it, inside a group
 
 	settledAt time.Time // commit time of the low-water
 	marks     []mark    // in order; marks[i].after <= marks[i+1].after
@@ -125,7 +126,7 @@ func (w *window) advance(low *checkpoint.Position) (moved, rows bool) {
 			low.GTIDs.Union(*m.more)
 		}
 		low.Advance(m.end)
-		w.settledAt = m.end.Time
+		w.settledAt, w.passed = m.end.Time, m.after
 		moved, rows = true, rows || m.rows
 		n++
 	}
