@@ -180,15 +180,6 @@ func TestKilledWhileRowsAreParkedARelayLosesNothingAndKeepsTheOrder(t *testing.T
 	})
 }
 
-// count is the one number that a query gives.
-func (r *rig) count(query string) (n int) {
-	r.t.Helper()
-	if err := r.db.QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {
-		r.t.Fatalf("%s: %v", query, err)
-	}
-	return n
-}
-
 // eventually asks until the answer is yes.
 func (r *rig) eventually(what string, yes func() bool) {
 	r.t.Helper()
