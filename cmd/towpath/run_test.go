@@ -244,6 +244,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	r.init(config)
 	p := start(t, config)
 	p.publishing()
+	p.says("swept", 1) // from here on rows come by the stream, into its window
 	proxy.Set(lab.BlackHole)
 	r.trade(1)
 	for p.metric("towpath_window_rows") == 0 { // it holds rows that cannot be confirmed
