@@ -28,12 +28,12 @@ func (l *leader) gap(ctx context.Context, gap *canal.GapError) error {
 			"%w. Rows of %s that were committed since may not have been sent, and nothing shows which. Continue with towpath resume --resend-since TIME (sends rows since then again) or --accept-loss",
 			gap, strings.Join(halting, ", "))}
 	}
-	return l.closeGap(ctx, gap, resumption{})
+	return l.closeGap(ctx, gap, Resumption{})
 }
 
 // closeGap begins the stream again where the binlog ends now, and plans a sweep
 // of what the tables themselves can show.
-func (l *leader) closeGap(ctx context.Context, gap *canal.GapError, r resumption) error {
+func (l *leader) closeGap(ctx context.Context, gap *canal.GapError, r Resumption) error {
 	s := &start{leader: l, cause: "gap", moves: true, states: map[canal.TableName]tableState{}}
 	var err error
 	if s.place, err = canal.CurrentPosition(ctx, l.db); err != nil {
@@ -112,17 +112,22 @@ func deleteName(names [][]byte, name []byte) [][]byte {
 	return rest
 }
 
-// resumption is what an operator decided after a halt.
-type resumption struct {
-	SkipEvent   bool      `json:"skip_event,omitempty"`   // pass the one place that cannot be read
-	AcceptLoss  bool      `json:"accept_loss,omitempty"`  // rows of keep tables may be missing
-	ResendSince time.Time `json:"resend_since,omitempty"` // send rows of keep tables again that have at least this publish.timestamp
+// RequestResume is the kind of request that ends a halt. Its args are a
+// [Resumption].
+const RequestResume = "resume"
+
+// Resumption is what an operator decided after a halt. The zero value goes on
+// where the stream stands, as after a mended configuration.
+type Resumption struct {
+	SkipEvent   bool      `json:"skip_event,omitempty"`  // pass the one place that cannot be read
+	AcceptLoss  bool      `json:"accept_loss,omitempty"` // rows of keep tables may be missing
+	ResendSince time.Time `json:"resend_since,omitzero"` // send rows of keep tables again that have at least this publish.timestamp
 	operator    string
 	reason      string
 }
 
 // sweepOf is the sweep that a table needs, nil for none.
-func (r resumption) sweepOf(t *table, st tableState) *sweepState {
+func (r Resumption) sweepOf(t *table, st tableState) *sweepState {
 	switch {
 	case t.writesBack():
 		return &sweepState{Cause: "gap", Cursor: st.Floor}
@@ -133,7 +138,7 @@ func (r resumption) sweepOf(t *table, st tableState) *sweepState {
 }
 
 // check says what an operator's decision lacks for what the stream halted at.
-func (r resumption) check(l *leader, halt *haltError) error {
+func (r Resumption) check(l *leader, halt *haltError) error {
 	if !r.ResendSince.IsZero() {
 		for _, t := range l.tables.list() {
 			if t.config.AfterPublish == configs.Keep && t.config.Publish.Timestamp == "" {

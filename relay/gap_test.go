@@ -17,7 +17,7 @@ import (
 )
 
 // resume asks the leader to go on, and waits until it did.
-func (s *shop) resume(r resumption) {
+func (s *shop) resume(r Resumption) {
 	s.Helper()
 	store, err := checkpoint.Open(s.Context(), s.db, s.state)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *shop) resume(r resumption) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	id, err := store.Ask(s.Context(), "shop", checkpoint.Request{Kind: "resume", Args: args, Operator: "ann", Reason: "seen"})
+	id, err := store.Ask(s.Context(), "shop", checkpoint.Request{Kind: RequestResume, Args: args, Operator: "ann", Reason: "seen"})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAGapHaltsAKeepTableUntilAPersonDecides(t *testing.T) {
 		if len(s.times) != 1 {
 			t.Errorf("arrived while halted: %v", s.times)
 		}
-		s.resume(resumption{ResendSince: time.Date(2021, 6, 1, 0, 0, 0, 0, time.UTC)})
+		s.resume(Resumption{ResendSince: time.Date(2021, 6, 1, 0, 0, 0, 0, time.UTC)})
 		s.wait("rows 3, 4 and 5", func() bool { return s.times["n3"] == 1 && s.times["4"] == 1 && s.times["n5"] == 1 })
 		s.exec("INSERT INTO note (id) VALUES (6)")
 		s.wait("row 6", func() bool { return s.times["n6"] == 1 })
@@ -190,6 +190,10 @@ func TestWithoutABinlogTablesAreServedByPollingUntilItIsBack(t *testing.T) {
 		s.exec("INSERT INTO bill (id) VALUES (2)")
 		s.exec("INSERT INTO slip (id) VALUES (3)")
 		s.waitFor(3)
+		stop() // also a process that starts now serves them
+		stop = s.run()
+		s.exec("INSERT INTO bill (id) VALUES (6)")
+		s.waitFor(4)
 		if s.metric("polling") != 1 {
 			t.Error("the polling gauge is not 1")
 		}
@@ -198,10 +202,10 @@ func TestWithoutABinlogTablesAreServedByPollingUntilItIsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.exec("INSERT INTO bill (id) VALUES (4)")
-		s.waitFor(4)
+		s.waitFor(5)
 		s.waitLog("can be read again")
 		s.exec("INSERT INTO bill (id) VALUES (5)")
-		s.waitFor(5)
+		s.waitFor(6)
 		if s.metric("polling") != 0 {
 			t.Error("the polling gauge is not 0")
 		}

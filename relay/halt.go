@@ -57,11 +57,11 @@ func (l *leader) hearResume(ctx context.Context, halt *haltError) error {
 	for _, request := range requests {
 		outcome := l.carryOut(ctx, request, halt)
 		var again *beginAgain
-		state, result := checkpoint.RequestFailed, map[string]string{}
+		state, result := checkpoint.RequestFailed, Answer{}
 		if errors.As(outcome, &again) {
 			state = checkpoint.RequestDone
 		} else {
-			result["error"] = outcome.Error()
+			result.Error = outcome.Error()
 		}
 		text, err := json.Marshal(result)
 		if err != nil {
@@ -83,10 +83,10 @@ func (l *leader) hearResume(ctx context.Context, halt *haltError) error {
 // carryOut does what a request asks of a halted stream. A resume that is carried
 // out returns a beginAgain.
 func (l *leader) carryOut(ctx context.Context, request checkpoint.Request, halt *haltError) error {
-	if request.Kind != "resume" {
+	if request.Kind != RequestResume {
 		return fmt.Errorf("the stream is halted: %w", halt)
 	}
-	var r resumption
+	var r Resumption
 	if err := json.Unmarshal(request.Args, &r); err != nil {
 		return fmt.Errorf("read the request: %w", err)
 	}

@@ -49,7 +49,7 @@ const (
 
 // run works until ctx ends.
 func (h *housekeeper) run(ctx context.Context) error {
-	measure, retain := time.NewTimer(time.Second), time.NewTimer(retentionEvery)
+	measure, retain := time.NewTimer(time.Second), time.NewTimer(time.Second)
 	defer measure.Stop()
 	defer retain.Stop()
 	for {

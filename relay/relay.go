@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/towpath/towpath/canal"
 	"github.com/towpath/towpath/checkpoint"
 	"github.com/towpath/towpath/configs"
 )
@@ -120,6 +121,9 @@ func (r *Relay) open(ctx context.Context, db *sql.DB) (*checkpoint.Store, error)
 // preflight finds what no waiting mends before anything is begun.
 func (r *Relay) preflight(ctx context.Context, db *sql.DB) error {
 	findings, err := CheckSource(ctx, r.config, db)
+	if errors.Is(err, canal.ErrPrivilege) && r.hasBegun(ctx, db) {
+		return nil // tables are served by polling, and the leader says so
+	}
 	if err != nil {
 		return err
 	}
@@ -127,12 +131,26 @@ func (r *Relay) preflight(ctx context.Context, db *sql.DB) error {
 	for _, f := range findings {
 		switch f.Level {
 		case Fail:
+			if f.What == "binlog" && r.hasBegun(ctx, db) {
+				continue // as above
+			}
 			faults = append(faults, errors.New(f.String()))
 		case Warn:
 			r.log.Warn(f.Text, zap.String("what", f.What), zap.String("remedy", f.Remedy))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// hasBegun says whether the stream has a position: then its tables can be
+// served without a binlog.
+func (r *Relay) hasBegun(ctx context.Context, db *sql.DB) bool {
+	store, err := checkpoint.Open(ctx, db, r.config.State.Schema)
+	if err != nil {
+		return false
+	}
+	c, err := store.Checkpoint(ctx, r.config.Name)
+	return err == nil && !c.Position.IsZero()
 }
 
 // outage tells a server that is away or not ready from one that has answered no.

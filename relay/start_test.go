@@ -159,6 +159,7 @@ func TestASweepThatIsCutOffGoesOnWhereItWas(t *testing.T) {
 		s.insertMany("slip", 3000)
 		for cut := 1; cut <= 3; cut++ {
 			stop := s.run()
+			s.waitLog("publishing")
 			s.waitFor(rows * cut / 4)
 			s.wait("the cursor is saved", func() bool {
 				at := s.value(`SELECT COALESCE(MAX(JSON_EXTRACT(sweep, '$.sweep.found')), 0) FROM {state}.checkpoint_table WHERE table_name='note'`)

@@ -98,7 +98,7 @@ func TestACommitOfWhatWasPreparedBeforeAKeepTablesStartHaltsIt(t *testing.T) {
 			t.Errorf("halted gauge is %v", n)
 		}
 		s.exec("INSERT INTO note (id) VALUES (2)")
-		s.resume(resumption{AcceptLoss: true})
+		s.resume(Resumption{AcceptLoss: true})
 		s.wait("row 2", func() bool { return s.times["n2"] == 1 })
 		stop()
 		if s.times["n1"] == 0 || s.times["n5"] != 0 || s.value("SELECT COUNT(*) FROM {state}.audit WHERE action='resume' AND operator='ann' AND reason='seen'") != "1" {

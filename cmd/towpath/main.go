@@ -91,7 +91,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRun(), newCheck(), newSuggest(), newInit(), newGrants(), newStatus(), newTail(), newParked(), newReplay(), newReconcile(),
+	root.AddCommand(newRun(), newCheck(), newSuggest(), newInit(), newGrants(), newStatus(), newTail(), newParked(), newReplay(), newResume(), newReconcile(),
 		newPosition(), newAudit(), newVersion())
 	return root
 }
