@@ -160,6 +160,10 @@ func (c cover) save(ctx context.Context, tx *checkpoint.Tx) error {
 const jobTimeout = 30 * time.Second
 
 func (w *writer) refuse(e *tableError) {
+	if isLockWait(e.err) {
+		w.log.Debug("row state waits for a lock that the application holds", zap.String("table", e.table.label))
+		return
+	}
 	e.table.metrics.failedWrites.Inc()
 	if !w.refusing[e.table] {
 		w.refusing[e.table] = true

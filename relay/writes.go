@@ -156,19 +156,26 @@ func (g writeGroup) applyConfirms(ctx context.Context, tx *checkpoint.Tx) (group
 }
 
 // judge tells a table's refusal from a server that is away or a deadlock: the
-// first names the table, the others are tried again as they are.
+// first names the table, the others are tried again as they are. A lock wait is
+// the table's too: an application may hold a gap of one of its indexes for as
+// long as it likes, as with a prepared XA transaction (P9).
 func (g writeGroup) judge(err error) error {
 	var server *mysql.MySQLError
 	if !errors.As(err, &server) {
 		return err
 	}
 	switch server.Number {
-	case 1205, 1213, // lock wait timeout, deadlock
+	case 1213, // deadlock
 		1290, 1836, 1792, // read-only server or transaction
 		1053, 1040, 1317, 3024, 4031: // shutting down, too many connections, killed, timed out, idle
 		return err
 	}
 	return &tableError{table: g.table, err: err}
+}
+
+func isLockWait(err error) bool {
+	var server *mysql.MySQLError
+	return errors.As(err, &server) && server.Number == 1205
 }
 
 func (g writeGroup) seenArgs() []any {

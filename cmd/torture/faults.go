@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -43,6 +46,7 @@ var faults = []*fault{
 	{"database: kill the dump", onNobody, killDump},
 	{"database: kill all sessions", onNobody, killSessions},
 	{"database: kill one session", onNobody, killSession},
+	{"database: kill the lock's session", onNobody, killLock},
 	{"database: flush logs", onNobody, flushLogs},
 	{"database: purge logs", onNobody, purgeLogs},
 	{"database: read-only", onDatabase, readOnly},
@@ -68,6 +72,7 @@ var faults = []*fault{
 	{"broker wire: delay", onBroker, wireFault(func(i *injection) lab.Fault { return lab.Fault{Delay: i.hold / 30} })},
 	{"broker wire: trickle", onBroker, wireFault(func(*injection) lab.Fault { return lab.Fault{BytesPerSecond: 5000} })},
 	{"broker wire: refuse", onBroker, refuse},
+	{"broker wire: late and deposed", onBroker, lateAndDeposed},
 }
 
 // aim settles which relay an injection means.
@@ -190,6 +195,22 @@ func killSession(ctx context.Context, t *torture, i *injection) error {
 	}
 	t.ledger.watch(i.fault.name, nil)
 	_, err = t.admin.ExecContext(ctx, fmt.Sprintf("KILL %d", ids[i.size%len(ids)]))
+	return err
+}
+
+// killLock ends the session that holds the leader's lock: a standby takes over
+// at once, while the old leader's other sessions are well.
+func killLock(ctx context.Context, t *torture, i *injection) error {
+	sum := sha256.Sum256([]byte(t.stage.state + "\x00torture"))
+	var id sql.NullInt64
+	if err := t.admin.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", "towpath.lease."+hex.EncodeToString(sum[:16])).Scan(&id); err != nil {
+		return err
+	}
+	if !id.Valid {
+		return errors.New("nobody holds the lock")
+	}
+	t.ledger.watch(i.fault.name, nil)
+	_, err := t.admin.ExecContext(ctx, fmt.Sprintf("KILL %d", id.Int64))
 	return err
 }
 
@@ -394,6 +415,18 @@ func wireFault(of func(*injection) lab.Fault) func(context.Context, *torture, *i
 		t.ledger.watch(i.fault.name, nil)
 		return nil
 	}
+}
+
+// lateAndDeposed lets what a relay has sent reach the broker when another relay
+// leads: only the fence keeps that from being published behind the other's.
+func lateAndDeposed(ctx context.Context, t *torture, i *injection) error {
+	p := t.wire(i)
+	p.Set(lab.Fault{Delay: 2 * time.Second})
+	defer p.Set(lab.Fault{})
+	pause(ctx, 300*time.Millisecond)
+	err := killLock(ctx, t, i)
+	pause(ctx, 3*time.Second)
+	return err
 }
 
 // refuse ends the connections of a wire and takes no new ones for a while.

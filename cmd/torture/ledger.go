@@ -48,7 +48,8 @@ type ledger struct {
 	firsts     int
 	rolledBack int // rows
 	watches    []watch
-	recoveries map[string][]time.Duration // by what was recovered from
+	under      int                    // faults that are on
+	recoveries map[string]*recoveries // by fault
 }
 
 type lineName struct {
@@ -61,10 +62,18 @@ type watch struct {
 	fault string
 	table *table // nil: any
 	since time.Time
+	alone bool // no other fault was on meanwhile
+}
+
+// recoveries are the times from the end of a fault to the arrival of a row that
+// was committed after it.
+type recoveries struct {
+	alone       []time.Duration
+	overlapping []time.Duration // another fault was on meanwhile
 }
 
 func newLedger() *ledger {
-	return &ledger{rows: map[string]*row{}, keys: map[lineName][]*row{}, arrivals: map[string]*arrival{}, recoveries: map[string][]time.Duration{}}
+	return &ledger{rows: map[string]*row{}, keys: map[lineName][]*row{}, arrivals: map[string]*arrival{}, recoveries: map[string]*recoveries{}}
 }
 
 // commit notes the rows of a committed transaction.
@@ -120,7 +129,14 @@ func (l *ledger) recovered(r *row, at time.Time) {
 		if !r.due.IsZero() || r.committed.Before(w.since) || w.table != nil && w.table != r.table {
 			return false
 		}
-		l.recoveries[w.fault] = append(l.recoveries[w.fault], at.Sub(w.since))
+		if l.recoveries[w.fault] == nil {
+			l.recoveries[w.fault] = &recoveries{}
+		}
+		to := &l.recoveries[w.fault].overlapping
+		if w.alone {
+			to = &l.recoveries[w.fault].alone
+		}
+		*to = append(*to, at.Sub(w.since))
 		return true
 	})
 }
@@ -130,7 +146,22 @@ func (l *ledger) recovered(r *row, at time.Time) {
 func (l *ledger) watch(fault string, t *table) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watches = append(l.watches, watch{fault, t, time.Now()})
+	l.watches = append(l.watches, watch{fault, t, time.Now(), l.under == 1 && len(l.watches) == 0})
+}
+
+// fault notes that a fault begins; end is called when it is over.
+func (l *ledger) fault() (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.under++
+	for i := range l.watches {
+		l.watches[i].alone = false
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.under--
+	}
 }
 
 // committed counts the rows so far.

@@ -47,6 +47,7 @@ func newCommand() *cobra.Command {
 	c.Flags().DurationVar(&o.quiet, "quiet", 2*time.Minute, "after which all must have arrived")
 	c.Flags().StringVar(&o.only, "only", "", "only faults with one of these in their names, as \"kill,wire\"")
 	c.Flags().StringVar(&o.broken, "broken", "", "build a relay that breaks a promise, to see the torture fail: "+strings.Join(promises, ", "))
+	keep := c.Flags().Bool("keep", false, "keep logs and configurations also when all is well")
 	file := c.Flags().String("json", "", "write the report to this file, too")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.source, err = lab.ParseKind(*source); err != nil || o.source.IsRabbit() {
@@ -70,6 +71,10 @@ func newCommand() *cobra.Command {
 		}
 		if len(r.verdict()) > 0 {
 			return errors.New("a promise was broken")
+		}
+		if *keep {
+			fmt.Println("logs and configurations:", r.Logs)
+			return nil
 		}
 		return os.RemoveAll(r.Logs)
 	}

@@ -30,7 +30,7 @@ func plan(seed uint64, duration time.Duration, faults []*fault) []injection {
 		return f
 	}
 	var injections []injection
-	for at := 2 * time.Second; at < duration; at += time.Duration(1500+random.IntN(2500)) * time.Millisecond {
+	for at := 2 * time.Second; at < duration; at += time.Duration(1000+random.IntN(2000)) * time.Millisecond {
 		n := 1
 		switch random.IntN(10) {
 		case 0:
@@ -48,6 +48,9 @@ func plan(seed uint64, duration time.Duration, faults []*fault) []injection {
 				hold:  time.Duration(300+random.IntN(4500)) * time.Millisecond,
 				size:  1 + random.IntN(60_000),
 			})
+		}
+		if random.IntN(4) == 0 { // let all come to rest
+			at += 8 * time.Second
 		}
 	}
 	return injections

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // report is what a run showed.
@@ -34,12 +36,34 @@ type report struct {
 
 // harm is what one kind of fault did.
 type harm struct {
-	Name      string  `json:"name"`
-	Done      int     `json:"done"`
-	NotDone   int     `json:"not_done"`
-	Recovered int     `json:"recovered"`
-	P50       float64 `json:"recovery_p50_seconds"` // until a row arrived that was committed after it
-	Max       float64 `json:"recovery_max_seconds"`
+	Name    string `json:"name"`
+	Done    int    `json:"done"`
+	NotDone int    `json:"not_done"`
+	// Time from the end of the fault until a row arrived that was committed after it.
+	Alone       times `json:"recovery_alone"`
+	Overlapping times `json:"recovery_overlapping"` // another fault was on meanwhile
+}
+
+// times are a distribution, in seconds.
+type times struct {
+	N   int     `json:"n"`
+	P50 float64 `json:"p50_seconds"`
+	Max float64 `json:"max_seconds"`
+}
+
+func distribution(all []time.Duration) times {
+	if len(all) == 0 {
+		return times{}
+	}
+	slices.Sort(all)
+	return times{N: len(all), P50: all[len(all)/2].Seconds(), Max: all[len(all)-1].Seconds()}
+}
+
+func (t times) String() string {
+	if t.N == 0 {
+		return "\t\t"
+	}
+	return fmt.Sprintf("%d\t%.2f s\t%.2f s", t.N, t.P50, t.Max)
 }
 
 // What a relay may take at most: it is to stay flat whatever happens.
@@ -78,10 +102,10 @@ func (r *report) verdict() (wrong []string) {
 // print writes the table.
 func (r *report) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nfault\tdone\tnot possible\trecovered\tp50\tmax\n")
+	fmt.Fprintf(w, "\nfault\tdone\tnot possible\trecovered alone\tp50\tmax\tamid others\tp50\tmax\n")
 	for _, h := range r.Faults {
 		if h.Done+h.NotDone > 0 {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.2f s\t%.2f s\n", h.Name, h.Done, h.NotDone, h.Recovered, h.P50, h.Max)
+			fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\n", h.Name, h.Done, h.NotDone, h.Alone, h.Overlapping)
 		}
 	}
 	a := &r.Account

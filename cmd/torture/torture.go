@@ -79,7 +79,7 @@ func run(ctx context.Context, o options, out io.Writer) (r *report, err error) {
 	if err := t.stage.setUp(ctx); err != nil {
 		return nil, err
 	}
-	if t.admin, err = sql.Open("mysql", t.stage.mysql.DSN("", "lock_wait_timeout=2", "timeout=5s", "readTimeout=30s")); err != nil {
+	if t.admin, err = sql.Open("mysql", t.stage.mysql.DSN("", "lock_wait_timeout=2", "innodb_lock_wait_timeout=2", "timeout=5s", "readTimeout=30s")); err != nil {
 		return nil, err
 	}
 	t.stage.release(t.admin.Close)
@@ -190,8 +190,10 @@ func (t *torture) inject(ctx context.Context) {
 func (t *torture) carryOut(ctx context.Context, i injection) {
 	t.aim(&i)
 	release := t.lock(&i)
+	end := t.ledger.fault()
 	began := time.Since(t.began)
 	err := i.fault.do(ctx, t, &i)
+	end()
 	release()
 	done := injected{injection: i, began: began, ended: time.Since(t.began), err: err}
 	t.mu.Lock()
@@ -333,10 +335,7 @@ func (t *torture) report(quiet time.Duration, left map[string]int, ready []strin
 		r.Schedule = append(r.Schedule, d.String())
 	}
 	for name, times := range t.ledger.recoveries {
-		slices.Sort(times)
-		h := byName[name]
-		h.Recovered = len(times)
-		h.P50, h.Max = times[len(times)/2].Seconds(), times[len(times)-1].Seconds()
+		byName[name].Alone, byName[name].Overlapping = distribution(times.alone), distribution(times.overlapping)
 	}
 	return r
 }
