@@ -173,11 +173,6 @@ func (g writeGroup) judge(err error) error {
 	return &tableError{table: g.table, err: err}
 }
 
-func isLockWait(err error) bool {
-	var server *mysql.MySQLError
-	return errors.As(err, &server) && server.Number == 1205
-}
-
 func (g writeGroup) seenArgs() []any {
 	if g.table.config.Status.Column == "" {
 		return nil
