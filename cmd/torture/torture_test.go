@@ -14,7 +14,7 @@ import (
 
 func TestRelaysKeepTheirPromisesUnderAFixedScheduleOfFaults(t *testing.T) {
 	var log bytes.Buffer
-	o := options{source: lab.MySQL97, broker: lab.Rabbit43, seed: 1, duration: 50 * time.Second, quiet: 2 * time.Minute}
+	o := options{source: lab.MySQL97, broker: lab.Rabbit43, seed: 1, duration: 40 * time.Second, quiet: 2 * time.Minute}
 	r, err := run(t.Context(), o, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &log)
