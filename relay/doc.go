@@ -37,6 +37,28 @@
 // parked rows and position go in one transaction that ends in the lease's lock.
 // Everything is handed over in batches of whatever has gathered meanwhile.
 //
+// # What is refused
+//
+// A row that the broker does not take is parked: made durable in the state
+// tables, and settled with that. From then on the lot, which the loop owns too,
+// says when it is due; the retrier reads it anew, and it goes through the flow
+// like any row. Rows of a strict key stand in line, and later ones line up
+// behind. What decides between a bad row and a bad destination is what else the
+// destination took:
+//
+//   - It took others since the row's last attempt, and refused only this one:
+//     an attempt counts, and when all are used up the row has failed and waits
+//     for a person. The first refusal never counts.
+//   - It refuses one row after the other, or has never taken any: it closes.
+//     Rows for it are parked unsent, one of them is its probe after each pause,
+//     and no attempt counts. Whatever it takes opens it, from one message in
+//     flight upwards.
+//
+// The parked row's end is remembered until the saved position has passed the
+// row: a stream that reads the row again after a crash must find that it was
+// sent, discarded or withdrawn. For the same reason an end counts, and lets the
+// next of the line go, only once it is durable.
+//
 // # What is not obvious
 //
 //   - A confirmed row is settled before its row state is written: a row that the

@@ -311,6 +311,9 @@ func (l *fakeLane) Send(tickets []rabbit.Ticket) {
 		if l.all > worldWindow || l.open[f.destination] > worldWindow/2 {
 			l.t.Errorf("a lane was sent %d messages, %d of them for one destination; its window is %d (P7, P9)", l.all, l.open[f.destination], worldWindow)
 		}
+		if l.loop.flow.slots[ticket.Token].closed() {
+			l.t.Errorf("%s was sent to %s, which is closed, and is not its probe", f.id, f.destination)
+		}
 		if f.over != "" {
 			l.t.Errorf("%s was sent although it had ended as %s", f.id, f.over)
 		}
