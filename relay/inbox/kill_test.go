@@ -56,6 +56,7 @@ func consumeUntilKilled() {
 	must(err)
 	deliveries := make(chan inbox.Delivery)
 	go func() {
+		defer close(deliveries)
 		for m := range messages {
 			d := consumer.Delivery(m)
 			d.Acknowledger = deadly{d.Acknowledger}

@@ -248,6 +248,32 @@ func TestDoneIsWrittenToSentAndProcessedRowsAlone(t *testing.T) {
 	})
 }
 
+func TestARowThatTheApplicationChangesMeanwhileIsNotMarked(t *testing.T) {
+	onBoth(t, orders, "practice-b-orders.sql", func(t *testing.T, r *rig) {
+		r.order("a", "x", 1, time.Hour)
+		r.order("b", "x", 1, time.Hour)
+		sent, err := relay.OpenSent(t.Context(), r.config, r.source, r.table, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		if err := sent.Rows(t.Context(), r.now.Add(-2*time.Hour), r.now, func(row relay.SentRow) error {
+			keys = append(keys, row.Key)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r.exec(r.db, "UPDATE biz_outbox SET status=7 WHERE msg_id='a'")
+		if n, err := sent.MarkDone(t.Context(), keys, "2"); n != 1 || err != nil {
+			t.Errorf("marked %d, %v", n, err)
+		}
+		var status int
+		if err := r.db.QueryRow("SELECT status FROM biz_outbox WHERE msg_id='a'").Scan(&status); err != nil || status != 7 {
+			t.Errorf("the application's status 7 is now %d, %v", status, err)
+		}
+	})
+}
+
 func TestARowThatTheApplicationLocksIsMarkedByALaterRun(t *testing.T) {
 	onBoth(t, orders, "practice-b-orders.sql", func(t *testing.T, r *rig) {
 		r.order("a", "x", 1, time.Hour)
