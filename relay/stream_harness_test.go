@@ -201,11 +201,7 @@ func (s *shop) emptied() {
 	if err := ch.PublishWithContext(s.Context(), "", "bills", false, false, amqp.Publishing{MessageId: "emptied"}); err != nil {
 		s.Fatal(err)
 	}
-	s.wait("the queue is empty", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.times["emptied"] > 0
-	})
+	s.wait("the queue is empty", func() bool { return s.times["emptied"] > 0 })
 }
 
 // config is the configuration as it is now.

@@ -196,9 +196,9 @@ func (t *torture) carryOut(ctx context.Context, i injection) {
 	end()
 	release()
 	done := injected{injection: i, began: began, ended: time.Since(t.began), err: err}
-	t.mu.Lock()
+	t.mu.Lock() // the output's too: injections end side by side
+	defer t.mu.Unlock()
 	t.done = append(t.done, done)
-	t.mu.Unlock()
 	fmt.Fprintf(t.out, "%s; %d rows committed, %d to arrive\n", done, t.ledger.committed(), len(t.ledger.missing()))
 }
 
