@@ -296,8 +296,9 @@ func (l *leader) run(ctx context.Context) error {
 	select {
 	case <-work.Done():
 	case <-time.After(l.relay.config.DrainTimeout):
-		l.log.Warn("not everything was settled in time: the next leader sends the rest again", zap.Int("rows", l.loop.window.len()))
 		cancel(errDrained)
+		wg.Wait() // the window is the loop's until it has ended
+		l.log.Warn("not everything was settled in time: the next leader sends the rest again", zap.Int("rows", l.loop.window.len()))
 	}
 	if err := context.Cause(work); !errors.Is(err, errDrained) {
 		return err
