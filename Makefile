@@ -6,9 +6,9 @@ GO          ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-# Two packages at a time and four tests in each: the tests wait for servers more
+# Two packages at a time and eight tests in each: the tests wait for servers more
 # than they compute, and a few servers run for each package.
-TESTFLAGS   ?= -p 2 -parallel 4 -timeout 20m
+TESTFLAGS   ?= -p 2 -parallel 8 -timeout 20m
 PKG         ?= ./...
 FUZZTIME    ?= 10s
 DURATION    ?= 2m
