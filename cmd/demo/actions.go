@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -93,7 +95,7 @@ func (d *demo) purge() {
 	}
 	for _, r := range d.relays {
 		r.wanted = false
-		if r.cmd != nil {
+		if r.process != nil {
 			r.kill()
 		}
 	}
@@ -110,7 +112,7 @@ func (d *demo) purge() {
 			d.happened("binlog purged up to %s: what was committed meanwhile is gone from it", file)
 			d.purges++
 			for _, r := range d.relays {
-				if r.wanted = true; r.cmd == nil {
+				if r.wanted = true; r.process == nil {
 					d.startRelay(r)
 				}
 			}
@@ -172,7 +174,7 @@ func binlogFiles(ctx context.Context, db *sql.DB) ([]string, error) {
 
 func (d *demo) killLeader() {
 	for _, r := range d.relays {
-		if r.cmd != nil && r.seen.leading && d.phase == "" {
+		if r.process != nil && r.seen.leading && d.phase == "" {
 			r.kill()
 			d.kills++
 			d.deposed = r
@@ -188,7 +190,7 @@ func (d *demo) startRelays() error {
 		if err != nil {
 			return err
 		}
-		r := &relay{name: "relay " + strconv.Itoa(i+1), binary: d.binary, config: d.config, port: port, note: d.note, helpers: &d.helpers}
+		r := &relay{name: "relay " + strconv.Itoa(i+1), binary: d.binary, config: d.config, address: "127.0.0.1:" + port, note: d.note, helpers: &d.helpers}
 		d.relays = append(d.relays, r)
 		if err := r.start(); err != nil {
 			return err
@@ -204,14 +206,14 @@ func (d *demo) startRelay(r *relay) {
 }
 
 // ended notes that a relay's process is gone, and starts it again.
-func (d *demo) ended(r *relay, err error) {
+func (d *demo) ended(r *relay, how *os.ProcessState) {
 	r.confirmed += r.seen.confirmed
-	r.cmd, r.seen = nil, figuresOf{}
+	r.process, r.seen = nil, figuresOf{}
 	if !r.wanted {
 		return
 	}
 	if r.killed.IsZero() || time.Since(r.killed) > 10*time.Second {
-		d.failure = fmt.Errorf("%s ended by itself: %w; it said last: %s", r.name, err, r.said)
+		d.failure = fmt.Errorf("%s ended by itself: %s; it said last: %s", r.name, how, r.said)
 		return
 	}
 	d.helpers.Go(func() {
@@ -219,7 +221,7 @@ func (d *demo) ended(r *relay, err error) {
 			return
 		}
 		d.note(func(d *demo) {
-			if r.wanted && r.cmd == nil {
+			if r.wanted && r.process == nil {
 				d.startRelay(r)
 			}
 		})
@@ -252,7 +254,7 @@ func (d *demo) leads() bool {
 
 func (d *demo) relaysDown() bool {
 	for _, r := range d.relays {
-		if r.cmd != nil {
+		if r.process != nil {
 			return false
 		}
 	}
@@ -263,8 +265,8 @@ func (d *demo) relaysDown() bool {
 func (d *demo) killRelays() {
 	for _, r := range d.relays {
 		r.wanted = false
-		if r.cmd != nil {
-			_ = r.cmd.Process.Kill()
+		if r.process != nil {
+			r.process.Signal(syscall.SIGKILL)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type demo struct {
 	playing context.Context  // ends with the loop
 
 	ledger      *ledger
+	consumer    *consumer
 	lastArrival time.Time
 	relays      []*relay
 	began       time.Time // when the shop opened; zero before
@@ -84,7 +85,9 @@ func (d *demo) run() error {
 	defer end()
 	defer close(d.over)
 	defer d.killRelays()
-	d.helpers.Go(func() { (&consumer{url: d.vhost.URL(), note: d.note}).run(d.playing) })
+	if err := d.startConsumer(); err != nil {
+		return err
+	}
 	d.helpers.Go(func() { d.followPosition(d.playing) })
 
 	d.phase = "starting the relays"
@@ -115,6 +118,23 @@ func (d *demo) run() error {
 	}
 	closeShop()
 	return d.finish(&shut)
+}
+
+// startConsumer declares the queue and consumes from it.
+func (d *demo) startConsumer() (err error) {
+	d.consumer, err = newConsumer(d.consumerDB, func(id string, at time.Time) { d.note(func(d *demo) { d.arrived(id, at) }) })
+	if err != nil {
+		return err
+	}
+	if err := d.consumer.declare(d.vhost.URL()); err != nil {
+		return fmt.Errorf("declare the queue: %w", err)
+	}
+	d.helpers.Go(func() {
+		if err := d.consumer.run(d.playing, d.vhost.URL()); err != nil {
+			d.note(func(d *demo) { d.failure = fmt.Errorf("consume: %w", err) })
+		}
+	})
+	return nil
 }
 
 // finish lets everything settle, stops the relays and closes the account.
@@ -233,13 +253,13 @@ func (d *demo) since(at time.Time) time.Duration {
 }
 
 // arrived notes a message at the consumer.
-func (d *demo) arrived(id string, redelivered bool, at time.Time) {
+func (d *demo) arrived(id string, at time.Time) {
 	if id == marker {
 		d.emptied = true
 		return
 	}
 	d.lastArrival = at
-	d.ledger.deliver(id, redelivered, at)
+	d.ledger.deliver(id, at)
 }
 
 // followPosition reads the saved position every half second.

@@ -64,14 +64,14 @@ func TestTheDemoKillsRestartsAndPurgesAndAccountsForEveryRow(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	text := out.String()
-	for name, want := range map[string]int{"lost": 0, "ghosts": 0, "out of order": 0, "unsent": 0} {
+	for name, want := range map[string]int{"lost": 0, "ghosts": 0, "applied twice": 0, "out of order": 0, "unsent": 0} {
 		if got := figureOf(t, text, name); got != want {
 			t.Errorf("%s is %d, want %d", name, got, want)
 		}
 	}
 	committed := figureOf(t, text, "committed")
-	if consumed := figureOf(t, text, "consumed"); committed == 0 || committed != consumed {
-		t.Errorf("%d rows committed, %d consumed", committed, consumed)
+	if applied := figureOf(t, text, "applied"); committed == 0 || committed != applied {
+		t.Errorf("%d rows committed, %d applied", committed, applied)
 	}
 	if figureOf(t, text, "rolled back") == 0 {
 		t.Error("nothing was rolled back: ghosts could not show")
@@ -83,21 +83,28 @@ func TestTheDemoKillsRestartsAndPurgesAndAccountsForEveryRow(t *testing.T) {
 
 func TestTheDemoFailsWhenItsAccountShowsALoss(t *testing.T) {
 	d := newDemo(&stage{}, &lines{out: io.Discard}, nil)
-	if err := d.verdict(); err != nil {
+	fails := func(want string, effects map[uint64]int) {
+		t.Helper()
+		r := result{audit: d.ledger.audit(effects)}
+		if err := d.verdict(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the verdict is %v, want %s", err, want)
+		}
+	}
+	if err := d.verdict(result{}); err != nil {
 		t.Errorf("an empty account is an error: %v", err)
 	}
 	d.ledger.open(rowsOf("k", 1))
 	d.ledger.commit(rowsOf("k", 1), epoch)
-	if err := d.verdict(); err == nil || !strings.Contains(err.Error(), "1 lost") {
-		t.Errorf("a lost row gives %v", err)
-	}
-	if a := d.account(0); !strings.Contains(a, "message ids 1\n") {
+	fails("1 lost", nil)
+	if a := d.account(result{audit: d.ledger.audit(nil)}); !strings.Contains(a, "message ids 1\n") {
 		t.Errorf("the account does not name the lost row:\n%s", a)
 	}
-	deliverAll(d.ledger, 1, 2)
-	if err := d.verdict(); err == nil || !strings.Contains(err.Error(), "1 ghosts") {
-		t.Errorf("a ghost gives %v", err)
-	}
+	deliverAll(d.ledger, 1)
+	fails("1 lost", nil) // received is not applied
+	fails("1 applied twice", map[uint64]int{1: 2})
+	fails("1 ghosts", map[uint64]int{1: 1, 2: 1})
+	deliverAll(d.ledger, 2)
+	fails("1 ghosts", map[uint64]int{1: 1})
 }
 
 func TestASignalDuringTheSetUpEndsTheDemoAndLeavesNothing(t *testing.T) {

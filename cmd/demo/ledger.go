@@ -16,10 +16,7 @@ type ledger struct {
 
 	transactions, rolledBackTransactions int
 	committed, rolledBack                int // rows
-	deliveries                           int
 	delivered                            int // distinct committed rows
-	duplicates                           int // deliveries of a row that was delivered before
-	redelivered                          int // those of them that the broker itself sent again
 	ghosts                               int // deliveries of what was never committed
 	disordered                           int // delivered after a later row of their key
 
@@ -89,19 +86,15 @@ func (l *ledger) commit(rows []row, sent time.Time) {
 	}
 }
 
-// deliver notes a message that the consumer got.
-func (l *ledger) deliver(messageID string, redelivered bool, at time.Time) {
-	l.deliveries++
+// deliver notes a message that the consumer processes. It may come again: a
+// transaction that fails is tried again.
+func (l *ledger) deliver(messageID string, at time.Time) {
 	id, err := strconv.ParseUint(messageID, 10, 64)
 	e := l.rows[id]
 	switch {
 	case err != nil, e == nil && l.fate(id) != arrived:
 		l.ghosts++
-	case e == nil, !e.delivered.IsZero():
-		l.duplicates++
-		if redelivered {
-			l.redelivered++
-		}
+	case e == nil, !e.delivered.IsZero(): // known
 	default:
 		e.delivered = at
 		l.leaveLine(e)
@@ -176,15 +169,41 @@ func (l *ledger) waiting() waiting {
 	return w
 }
 
-// lost lists the committed rows that were never delivered. It is the truth once
-// the relays have stopped and the queue is empty.
-func (l *ledger) lost() []uint64 {
-	var ids []uint64
-	for id, e := range l.rows {
-		if !e.committed.IsZero() {
-			ids = append(ids, id)
+// audit is what the consumer's effects show against the ledger.
+type audit struct {
+	applied     int      // committed rows that have an effect
+	ghosts      int      // effects of what was never committed
+	lost, twice []uint64 // committed rows without an effect, and with several
+}
+
+// audit compares effects, by how often each id has one, with every row. It is
+// the truth once relays and consumer have stopped and the queue is empty.
+func (l *ledger) audit(effects map[uint64]int) (a audit) {
+	committed := func(id uint64) bool {
+		e := l.rows[id]
+		return l.fate(id) == arrived || e != nil && !e.committed.IsZero()
+	}
+	for id, n := range effects {
+		switch {
+		case !committed(id):
+			a.ghosts++
+			continue
+		case n > 1:
+			a.twice = append(a.twice, id)
+		}
+		a.applied++
+	}
+	for id, f := range l.fates {
+		if f == arrived && effects[uint64(id)] == 0 {
+			a.lost = append(a.lost, uint64(id))
 		}
 	}
-	slices.Sort(ids)
-	return ids
+	for id := range l.rows {
+		if committed(id) && effects[id] == 0 {
+			a.lost = append(a.lost, id)
+		}
+	}
+	slices.Sort(a.lost)
+	slices.Sort(a.twice)
+	return a
 }

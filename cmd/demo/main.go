@@ -32,7 +32,7 @@ func newCommand() *cobra.Command {
 
 On a terminal it runs until q or Ctrl-C: k kills the leading relay with -9, b stops and restarts the broker, p purges
 the binlog while both relays are down. Without a terminal, or with --duration, it does each of these once by itself,
-and ends. It exits with 1 when a row was lost, invented or out of order.
+and ends. It exits with 1 when a row was lost, invented, applied twice or out of order.
 
 Servers: %v.`, lab.Kinds()),
 		Args:          cobra.NoArgs,
@@ -152,10 +152,10 @@ func perform(ctx context.Context, o options, show display, out io.Writer, keys <
 	if err != nil {
 		return err
 	}
-	unsent, err := s.unsent(context.WithoutCancel(ctx))
+	r, err := d.settle(context.WithoutCancel(ctx))
 	if err != nil {
-		return fmt.Errorf("count unsent rows: %w", err)
+		return err
 	}
-	fmt.Fprint(out, d.account(unsent))
-	return d.verdict()
+	fmt.Fprint(out, d.account(r))
+	return d.verdict(r)
 }

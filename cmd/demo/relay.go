@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/towpath/towpath/cmd/internal/program"
 )
 
 // relay is one `towpath run`, started again whenever it ends, and what is known
@@ -21,14 +20,14 @@ type relay struct {
 	name    string
 	binary  string
 	config  string
-	port    string // of its metrics and probes
+	address string // of its metrics and probes
 	note    func(func(*demo))
 	helpers *sync.WaitGroup
 
-	cmd    *exec.Cmd // nil while it is down
-	wanted bool      // to be running
-	killed time.Time // when kill was last called
-	said   string    // last line of its log
+	process *program.Process // nil while it is down
+	wanted  bool             // to be running
+	killed  time.Time        // when kill was last called
+	said    string           // last line of its log
 
 	seen      figuresOf
 	confirmed float64 // by processes that ended
@@ -36,33 +35,30 @@ type relay struct {
 
 // figuresOf is what a relay last said of itself.
 type figuresOf struct {
-	leading                           bool
-	term, confirmed, lanesUp, blocked float64
-	ready                             string // "ok", or why not
+	leading                  bool
+	term, confirmed, lanesUp float64
+	ready                    string // "ok", or why not
 }
 
-// start begins a process. It is in a process group of its own, so that Ctrl-C
-// reaches the demo alone, and dies with the demo.
+// start begins a process, which dies with the demo.
 func (r *relay) start() error {
 	r.wanted = true
-	c := exec.Command(r.binary, "run", "-c", r.config)
-	c.Env = append(c.Environ(), "DEMO_HTTP=127.0.0.1:"+r.port)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	log, err := c.StderrPipe()
+	log, write := io.Pipe()
+	p, err := program.Start(r.binary, r.config, write, "DEMO_HTTP="+r.address)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", r.name, err)
 	}
-	if err := c.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", r.name, err)
-	}
-	r.cmd = c
+	r.process = p
 	ctx, cancel := context.WithCancel(context.Background())
 	r.helpers.Go(func() { r.watch(ctx) })
 	r.helpers.Go(func() {
+		<-p.Ended()
+		_ = write.Close()
+	})
+	r.helpers.Go(func() {
 		r.read(log)
-		err := c.Wait()
 		cancel()
-		r.note(func(d *demo) { d.ended(r, err) })
+		r.note(func(d *demo) { d.ended(r, p.State()) })
 	})
 	return nil
 }
@@ -98,8 +94,6 @@ func (l logLine) String() string {
 
 // watch asks the relay for its figures until ctx ends.
 func (r *relay) watch(ctx context.Context) {
-	client := &http.Client{Timeout: time.Second}
-	defer client.CloseIdleConnections()
 	every := time.NewTicker(200 * time.Millisecond)
 	defer every.Stop()
 	for {
@@ -108,69 +102,36 @@ func (r *relay) watch(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		if seen, err := ask(ctx, client, "http://127.0.0.1:"+r.port); err == nil {
-			r.note(func(d *demo) {
-				if ctx.Err() == nil { // not of a process that has ended since
-					r.seen = seen
-				}
-			})
+		m, err := program.ReadMetrics(ctx, r.address)
+		if err != nil {
+			continue
 		}
-	}
-}
-
-func ask(ctx context.Context, client *http.Client, url string) (figuresOf, error) {
-	metrics, err := get(ctx, client, url+"/metrics")
-	if err != nil {
-		return figuresOf{}, err
-	}
-	ready, err := get(ctx, client, url+"/readyz")
-	return figuresOf{
-		leading:   sum(metrics, "towpath_leading{") == 1,
-		term:      sum(metrics, "towpath_term{"),
-		confirmed: sum(metrics, `towpath_rows_total{end="confirmed"`),
-		lanesUp:   sum(metrics, "towpath_lane_up{"),
-		blocked:   sum(metrics, "towpath_lane_blocked{"),
-		ready:     strings.TrimSpace(ready),
-	}, err
-}
-
-func get(ctx context.Context, client *http.Client, url string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	return string(text), err
-}
-
-// sum adds up the series of a metric whose lines begin with a prefix.
-func sum(metrics, prefix string) float64 {
-	total := 0.0
-	for line := range strings.Lines(metrics) {
-		if name, value, found := strings.Cut(strings.TrimSpace(line), "} "); found && strings.HasPrefix(name, prefix) {
-			n, _ := strconv.ParseFloat(value, 64)
-			total += n
+		seen := figuresOf{
+			leading:   m.Sum("towpath_leading{") == 1,
+			term:      m.Sum("towpath_term{"),
+			confirmed: m.Sum(`towpath_rows_total{end="confirmed"`),
+			lanesUp:   m.Sum("towpath_lane_up{"),
+			ready:     program.Ready(ctx, r.address),
 		}
+		r.note(func(d *demo) {
+			if ctx.Err() == nil { // not of a process that has ended since
+				r.seen = seen
+			}
+		})
 	}
-	return total
 }
 
 // kill ends the process as kill -9 does.
 func (r *relay) kill() {
 	r.killed = time.Now()
-	_ = r.cmd.Process.Kill()
+	r.process.Signal(syscall.SIGKILL)
 }
 
 // stop ends the process in good order.
 func (r *relay) stop() {
 	r.wanted = false
-	if r.cmd != nil {
-		_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	if r.process != nil {
+		r.process.Signal(syscall.SIGTERM)
 	}
 }
 
@@ -180,7 +141,7 @@ func (r *relay) publishing() bool { return r.seen.leading && r.seen.ready == "ok
 // role is what the relay does, in a word or two.
 func (r *relay) role() string {
 	switch {
-	case r.cmd == nil:
+	case r.process == nil:
 		return "down"
 	case r.publishing():
 		return "leads"

@@ -29,8 +29,8 @@ func (l *lines) show(v view) {
 		return
 	}
 	l.last = time.Now()
-	fmt.Fprintf(l.out, "%6.1f  committed %d  confirmed %d  consumed %d  %d/s  lag p50 %s p99 %s  lost %d  ghosts %d  duplicates %d  %s\n",
-		v.elapsed.Seconds(), v.committed, v.confirmed, v.consumed, v.rate, brief(v.p50), brief(v.p99), v.lost, v.ghosts, v.duplicates, v.leader())
+	fmt.Fprintf(l.out, "%6.1f  committed %d  confirmed %d  applied %d  %d/s  lag p50 %s p99 %s  lost %d  ghosts %d  duplicates %d  %s\n",
+		v.elapsed.Seconds(), v.committed, v.confirmed, v.applied, v.rate, brief(v.p50), brief(v.p99), v.lost, v.ghosts, v.duplicates, v.leader())
 }
 
 // leader says who leads.
@@ -165,10 +165,10 @@ func (v view) figures() []figure {
 	return []figure{
 		{"committed", thousands(v.committed), "rows in " + thousands(v.transactions) + " orders"},
 		{"confirmed", thousands(v.confirmed), "as the relays counted"},
-		{"consumed", thousands(v.consumed), "different rows"},
+		{"applied", thousands(v.applied), "effects at the consumer"},
 		{"rolled back", thousands(v.rolledBack), "rows"},
 		{"waiting", thousands(v.waiting), "oldest " + brief(v.oldest)},
-		{"rate", fmt.Sprint(v.rate), "consumed/s"},
+		{"rate", fmt.Sprint(v.rate), "received/s"},
 		{"lag p50", brief(v.p50), "whole run " + brief(v.allP50)},
 		{"lag p99", brief(v.p99), "whole run " + brief(v.allP99)},
 	}

@@ -12,7 +12,7 @@ import (
 func someView(events int) view {
 	v := view{
 		title: "MySQL 9.7 -> Towpath -> RabbitMQ 4.3", elapsed: 83 * time.Second,
-		transactions: 1234, committed: 12345, confirmed: 12340, consumed: 12340, waiting: 5, oldest: 30 * time.Millisecond,
+		transactions: 1234, committed: 12345, confirmed: 12340, applied: 12340, waiting: 5, oldest: 30 * time.Millisecond,
 		rate: 301, p50: 3 * time.Millisecond, p99: 20 * time.Millisecond, broker: "up", lanes: "2 lanes up",
 		position: "binlog.000002:123456", saved: 100 * time.Millisecond,
 		relays: []relayView{{"relay 1", "leads", 3, 4711}, {"relay 2", "stands by", 0, 4712}},

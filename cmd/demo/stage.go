@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/towpath/towpath/cmd/internal/program"
 	"github.com/towpath/towpath/deploy/lab"
 )
 
@@ -20,17 +21,18 @@ type stage struct {
 	options options
 	out     io.Writer
 
-	dir      string // program and configuration; removed at the end
-	binary   string
-	config   string
-	mysql    *lab.MySQLServer
-	rabbit   *lab.RabbitServer
-	vhost    lab.Vhost
-	schema   string // the shop's
-	state    string // the relay's
-	account  string // the relay's
-	shopDB   *sql.DB
-	releases []func() error // undo the set-up, last first
+	dir        string // program and configuration; removed at the end
+	binary     string
+	config     string
+	mysql      *lab.MySQLServer
+	rabbit     *lab.RabbitServer
+	vhost      lab.Vhost
+	schema     string // the shop's
+	state      string // the relay's
+	account    string // the relay's
+	shopDB     *sql.DB
+	consumerDB *sql.DB        // the consumer's tables lie in the shop's schema
+	releases   []func() error // undo the set-up, last first
 }
 
 // options are the command line's.
@@ -94,15 +96,8 @@ func (s *stage) build(ctx context.Context) (err error) {
 		return err
 	}
 	s.release(func() error { return os.RemoveAll(s.dir) })
-	s.binary = filepath.Join(s.dir, "towpath")
-	return command(exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", s.binary, "github.com/towpath/towpath/cmd/towpath"))
-}
-
-func command(c *exec.Cmd) error {
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(c.Args[:2], " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	s.binary, err = program.Build(ctx, s.dir)
+	return err
 }
 
 func (s *stage) startMySQL(ctx context.Context) (err error) {
@@ -118,10 +113,8 @@ func (s *stage) startRabbit(ctx context.Context) (err error) {
 		return err
 	}
 	s.release(s.rabbit.Close)
-	if s.vhost, err = s.rabbit.NewVhost(ctx); err != nil {
-		return err
-	}
-	return declare(s.vhost.URL())
+	s.vhost, err = s.rabbit.NewVhost(ctx)
+	return err
 }
 
 // createShop does what a user does before the first run: make the account,
@@ -143,6 +136,9 @@ func (s *stage) createShop(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := s.createInbox(ctx); err != nil {
+		return err
+	}
 	account, err := s.mysql.NewUser(ctx)
 	if err != nil {
 		return err
@@ -163,6 +159,28 @@ func (s *stage) createShop(ctx context.Context) (err error) {
 		}
 		if _, err := s.mysql.RootDB().ExecContext(ctx, statements); err != nil {
 			return fmt.Errorf("run what %q prints: %w", "towpath "+args[0], err)
+		}
+	}
+	return nil
+}
+
+// createInbox makes the tables of the consumer.
+func (s *stage) createInbox(ctx context.Context) (err error) {
+	root, err := program.Root(ctx)
+	if err != nil {
+		return err
+	}
+	ddl, err := os.ReadFile(filepath.Join(root, "deploy", "sql", "inbox.sql"))
+	if err != nil {
+		return err
+	}
+	if s.consumerDB, err = sql.Open("mysql", s.mysql.DSN(s.schema, "interpolateParams=true")); err != nil {
+		return err
+	}
+	s.release(s.consumerDB.Close)
+	for _, table := range []string{string(ddl), effects} {
+		if _, err := s.consumerDB.ExecContext(ctx, table); err != nil {
+			return err
 		}
 	}
 	return nil

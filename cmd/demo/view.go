@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/towpath/towpath/relay/inbox"
 )
 
 // view is what is shown at one moment.
@@ -13,7 +16,8 @@ type view struct {
 	phase   string // what is under way, "" while all runs
 
 	transactions, committed, rolledBack int
-	confirmed, consumed, waiting        int
+	confirmed, waiting                  int
+	applied                             int           // effects, by the consumer's own count
 	oldest                              time.Duration // age of the oldest that waits
 	rate                                uint64        // consumed in the last second
 	p50, p99, allP50, allP99, longest   time.Duration
@@ -42,9 +46,9 @@ func (d *demo) view() view {
 		title:   title(d.options.database) + " -> Towpath -> " + title(d.options.broker),
 		elapsed: d.since(now), phase: d.phase,
 		transactions: d.ledger.transactions, committed: d.ledger.committed, rolledBack: d.ledger.rolledBack,
-		consumed: d.ledger.delivered, waiting: w.rows, rate: d.ledger.lags.rate(now),
+		waiting: w.rows, rate: d.ledger.lags.rate(now),
 		p50: recent.quantile(.5), p99: recent.quantile(.99), allP50: all.quantile(.5), allP99: all.quantile(.99), longest: all.max,
-		lost: w.overtaken, ghosts: d.ledger.ghosts, duplicates: d.ledger.duplicates, disorder: d.ledger.disordered,
+		lost: w.overtaken, ghosts: d.ledger.ghosts, disorder: d.ledger.disordered,
 		broker: d.broker, position: d.position, saved: -1,
 	}
 	if d.busy != "" && v.phase == "" {
@@ -52,6 +56,9 @@ func (d *demo) view() view {
 	}
 	if w.rows > 0 {
 		v.oldest = now.Sub(w.oldest)
+	}
+	if d.consumer != nil {
+		v.applied, v.duplicates = d.consumer.processed(inbox.Applied), d.consumer.processed(inbox.Duplicate)
 	}
 	if !d.saved.IsZero() {
 		v.saved = now.Sub(d.saved)
@@ -61,8 +68,8 @@ func (d *demo) view() view {
 		confirmed += r.confirmed + r.seen.confirmed
 		lanes += r.seen.lanesUp
 		rv := relayView{name: r.name, role: r.role(), term: int(r.seen.term)}
-		if r.cmd != nil {
-			rv.pid = r.cmd.Process.Pid
+		if r.process != nil {
+			rv.pid = r.process.PID()
 		}
 		v.relays = append(v.relays, rv)
 	}
@@ -73,10 +80,26 @@ func (d *demo) view() view {
 	return v
 }
 
+// result is what the account is made of, beside the ledger.
+type result struct {
+	unsent     int   // rows that their tables still show as not sent
+	audit      audit // of the effects
+	duplicates int   // deliveries that the consumer took for what they were
+}
+
+// settle reads what the tables hold once all have stopped.
+func (d *demo) settle(ctx context.Context) (r result, err error) {
+	if r.unsent, err = d.unsent(ctx); err != nil {
+		return r, fmt.Errorf("count unsent rows: %w", err)
+	}
+	effects, err := d.consumer.effects(ctx)
+	r.audit, r.duplicates = d.ledger.audit(effects), d.consumer.processed(inbox.Duplicate)
+	return r, err
+}
+
 // account is the end of a demo whose run is complete.
-func (d *demo) account(unsent int) string {
+func (d *demo) account(r result) string {
 	l := d.ledger
-	lost := l.lost()
 	var b strings.Builder
 	line := func(name string, n int, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-14s%8d   %s\n", name, n, fmt.Sprintf(format, args...))
@@ -84,12 +107,13 @@ func (d *demo) account(unsent int) string {
 	b.WriteString("account\n")
 	line("committed", l.committed, "rows, in %d transactions", l.transactions)
 	line("rolled back", l.rolledBack, "rows, %d transactions whole, others to a savepoint", l.rolledBackTransactions)
-	line("consumed", l.delivered, "different rows, in %d deliveries", l.deliveries)
-	line("lost", len(lost), "committed and never consumed%s", list(lost))
-	line("ghosts", l.ghosts, "consumed and never committed")
-	line("duplicates", l.duplicates, "consumed again; %s, %s, %s", times(d.kills, "kill"), times(d.restarts, "broker restart"), times(d.purges, "purge"))
-	line("out of order", l.disordered, "consumed after a later row of their key")
-	line("unsent", unsent, "rows that their tables still show as not sent")
+	line("applied", r.audit.applied, "effects of committed rows in the consumer's table")
+	line("lost", len(r.audit.lost), "committed and without an effect%s", list(r.audit.lost))
+	line("ghosts", l.ghosts+r.audit.ghosts, "received, or with an effect, and never committed")
+	line("applied twice", len(r.audit.twice), "rows with more than one effect%s", list(r.audit.twice))
+	line("duplicates", r.duplicates, "received again and recognized; %s, %s, %s", times(d.kills, "kill"), times(d.restarts, "broker restart"), times(d.purges, "purge"))
+	line("out of order", l.disordered, "received after a later row of their key")
+	line("unsent", r.unsent, "rows that their tables still show as not sent")
 	all := &l.lags.all
 	fmt.Fprintf(&b, "  %-14s p50 %s, p99 %s, longest %s, from sending COMMIT to the consumer\n", "lag", brief(all.quantile(.5)), brief(all.quantile(.99)), brief(all.max))
 	return b.String()
@@ -115,10 +139,10 @@ func list(ids []uint64) string {
 }
 
 // verdict is an error when the account shows what must never be.
-func (d *demo) verdict() error {
-	lost := len(d.ledger.lost())
-	if lost > 0 || d.ledger.ghosts > 0 || d.ledger.disordered > 0 {
-		return fmt.Errorf("%d lost, %d ghosts, %d out of order", lost, d.ledger.ghosts, d.ledger.disordered)
+func (d *demo) verdict(r result) error {
+	lost, ghosts, twice := len(r.audit.lost), d.ledger.ghosts+r.audit.ghosts, len(r.audit.twice)
+	if lost > 0 || ghosts > 0 || twice > 0 || d.ledger.disordered > 0 {
+		return fmt.Errorf("%d lost, %d ghosts, %d applied twice, %d out of order", lost, ghosts, twice, d.ledger.disordered)
 	}
 	return nil
 }

@@ -27,6 +27,15 @@ func Build(ctx context.Context, dir string, tags ...string) (string, error) {
 	return path, nil
 }
 
+// Root is the folder of the module, in which deploy/ lies.
+func Root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module's folder: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // Process is a running `towpath run`.
 type Process struct {
 	cmd   *exec.Cmd
