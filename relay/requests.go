@@ -27,6 +27,7 @@ var requestKinds = map[string]func(*dispatcher, context.Context, checkpoint.Requ
 	RequestParkedRetry:   (*dispatcher).changeParked,
 	RequestParkedDiscard: (*dispatcher).changeParked,
 	RequestReplay:        (*dispatcher).replay,
+	RequestDone:          (*dispatcher).markDone,
 }
 
 // lookEvery is how often the leader looks for requests.

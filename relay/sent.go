@@ -323,49 +323,16 @@ func unformat(text string, format configs.Format) (value string, possible bool) 
 	return "", false
 }
 
-// MarkDone writes the application's own value for done into the status of
-// sent rows, those alone that still have the status sent, and returns how many.
-// If the application holds one of them locked, all are left as they are.
-// The leader never touches such rows, so that this needs no lease.
-func (s *Sent) MarkDone(ctx context.Context, keys []string, done string) (int64, error) {
-	m, _, err := s.current.mapping(ctx, s.table)
-	if err != nil {
-		return 0, err
-	}
-	own := keys[:0:0]
+// Done chooses rows for a [RequestDone]; archived ones stay as they are.
+func (s *Sent) Done(keys []string, status string) Done {
+	d := Done{Table: s.table.name.String(), Status: status}
 	for _, key := range keys {
-		if strings.HasPrefix(key, s.table.ref([]byte{})) { // what is archived stays as it is
-			own = append(own, key)
+		if strings.HasPrefix(key, s.table.ref([]byte{})) {
+			d.Keys = append(d.Keys, keyOf(key))
 		}
 	}
-	if len(own) == 0 {
-		return 0, nil
-	}
-	status := canal.Quote(s.table.config.Status.Column)
-	args := []any{done, string(s.table.config.Status.Sent)}
-	for _, key := range own {
-		args = append(args, m.keyValues(key)...)
-	}
-	result, err := s.current.db.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s=? WHERE %s=? AND (%s)", s.table.name.Quote(), status, status,
-		writeGroup{table: s.table, mapping: m}.where(len(own))), args...)
-	if isLockWait(err) {
-		return 0, nil // somebody holds one of the rows: they stay as they are until the next run
-	}
-	if err != nil {
-		return 0, fmt.Errorf("mark rows of %s as done: %w", s.table.name, err)
-	}
-	return result.RowsAffected()
+	return d
 }
 
 // CheckDone refuses a value that the relay gives a meaning of its own.
-func (s *Sent) CheckDone(done string) error {
-	st := s.table.config.Status
-	value := configs.StatusValue(done)
-	switch {
-	case s.table.config.AfterPublish != configs.Mark:
-		return fmt.Errorf("table %s has no status to mark as done", s.table.name)
-	case value == "" || value == st.Pending || value == st.Sent || value == st.Failed || value == st.Processing || slices.Contains(st.Withdrawn, value):
-		return fmt.Errorf("%q is no value for done: the configuration of %s gives it another meaning", done, s.table.name)
-	}
-	return nil
-}
+func (s *Sent) CheckDone(done string) error { return s.table.checkDone(done) }

@@ -49,15 +49,16 @@ which may be on another server, and prints each message that is
 Rows older than the inbox's oldest record are counted as unjudged: retention may have removed their records. If the
 inbox is complete since some time, say so with --complete-since. It locks nothing and takes no lease.
 
-With --replay-missing the leader sends missing rows again, under their own ids, as replay does; that is audited. A row
-whose status the application has changed since it was sent is left alone.
+With --replay-missing the leader sends missing rows again, under their own ids, as replay does. With --mark-done it sets
+the status of rows that were sent and processed. Both are audited; a row whose status the application has changed since
+it was sent, or that it holds locked, is left alone.
 
 It exits with 0 when nothing is wrong, and with 1 otherwise, so that cron can tell. The password of the inbox's server
 comes from --inbox-password-file or ` + inboxPassword + `; without --inbox-address the inbox is on the source server.`,
 		Example: "  towpath reconcile -c shop.yaml --consumer billing --since 24h\n" +
 			"  towpath reconcile -c shop.yaml --consumer billing --inbox-address db2:3306 --inbox-user audit --inbox-table billing.towpath_inbox --json\n" +
 			"  towpath reconcile -c shop.yaml --consumer billing --replay-missing --operator ann --reason \"INC-7: queue was purged\"\n" +
-			"  towpath reconcile -c orders.yaml --consumer stock --mark-done 2 --metrics-file /var/lib/node_exporter/towpath.prom",
+			"  towpath reconcile -c orders.yaml --consumer stock --mark-done 2 --operator cron --reason nightly --metrics-file /var/lib/node_exporter/towpath.prom",
 		Args: noArguments,
 	}
 	load := configFlag(c)
@@ -82,11 +83,11 @@ comes from --inbox-password-file or ` + inboxPassword + `; without --inbox-addre
 	f.BoolVar(&r.json, "json", false, "print one JSON object a line: the differences, and then the summary")
 	f.BoolVar(&r.replay, "replay-missing", false, "have the leader send missing messages again, under their own ids")
 	r.change = changeFlags(c)
-	for _, flag := range []string{"operator", "reason"} { // of --replay-missing only
-		f.Lookup(flag).Usage = strings.Replace(f.Lookup(flag).Usage, "required", "required with --replay-missing", 1)
+	for _, flag := range []string{"operator", "reason"} { // a comparison alone changes nothing
+		f.Lookup(flag).Usage = strings.Replace(f.Lookup(flag).Usage, "required", "required with --replay-missing and --mark-done", 1)
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if r.replay {
+		if r.changes() {
 			if err := r.change.check(); err != nil {
 				return err
 			}
@@ -121,19 +122,13 @@ func (r *reconciliation) run(ctx context.Context, config *configs.Config, w io.W
 	if err != nil {
 		return err
 	}
-	if r.replay {
+	if r.changes() {
 		store, err := checkpoint.Open(ctx, source, config.State.Schema)
 		if err != nil {
 			return err
 		}
-		options.Replay = func(ids, keys []string) (int64, error) {
-			var result relay.ReplayResult
-			what := sent.Replay(ids, keys)
-			if len(what.Keys) == 0 {
-				return 0, nil
-			}
-			err := r.change.ask(ctx, store, config.Name, relay.RequestReplay, what, &result)
-			return int64(result.Sent), err
+		if err := r.leaderDoes(ctx, config, store, sent, &options); err != nil {
+			return err
 		}
 	}
 	bar := showProgress(&options)
@@ -156,6 +151,36 @@ func (r *reconciliation) run(ctx context.Context, config *configs.Config, w io.W
 		return errReported
 	}
 	return nil
+}
+
+func (r *reconciliation) changes() bool { return r.replay || r.done != "" }
+
+// leaderDoes has the leader make the changes that are asked for, by requests.
+func (r *reconciliation) leaderDoes(ctx context.Context, config *configs.Config, store *checkpoint.Store, sent *relay.Sent, o *reconcile.Options) error {
+	if r.replay {
+		o.Replay = func(ids, keys []string) (int64, error) {
+			what := sent.Replay(ids, keys)
+			if len(what.Keys) == 0 {
+				return 0, nil
+			}
+			var result relay.ReplayResult
+			err := r.change.ask(ctx, store, config.Name, relay.RequestReplay, what, &result)
+			return int64(result.Sent), err
+		}
+	}
+	if r.done == "" {
+		return nil
+	}
+	o.Done = func(keys []string) (int64, error) {
+		what := sent.Done(keys, r.done)
+		if len(what.Keys) == 0 {
+			return 0, nil
+		}
+		var result relay.DoneResult
+		err := r.change.ask(ctx, store, config.Name, relay.RequestDone, what, &result)
+		return int64(result.Marked), err
+	}
+	return sent.CheckDone(r.done)
 }
 
 // complete fills what was left to defaults.
@@ -187,7 +212,7 @@ func (r *reconciliation) complete(config *configs.Config) error {
 }
 
 func (r *reconciliation) options(config *configs.Config) (reconcile.Options, error) {
-	o := reconcile.Options{From: time.Now().Add(-r.since), Settle: r.settle, Done: r.done, SpoolDir: r.spoolDir}
+	o := reconcile.Options{From: time.Now().Add(-r.since), Settle: r.settle, SpoolDir: r.spoolDir}
 	for _, t := range []struct {
 		flag, text string
 		into       *time.Time

@@ -97,7 +97,7 @@ func TestReconcileTellsCronByItsExitCodeAndAlertsByItsMetrics(t *testing.T) {
 	if err := os.WriteFile(secret, []byte(user.Password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out = towpath(t, slices.Concat(complete, []string{"--mark-done", "DONE",
+	code, out = towpath(t, slices.Concat(complete, []string{"--mark-done", "DONE", "--operator", "ann", "--reason", "nightly",
 		"--inbox-address", r.mysql.Addr(), "--inbox-user", user.Name, "--inbox-password-file", secret})...)
 	if code != 0 || !strings.Contains(out, "sent 3, processed 3, missing 0, unknown 0, different 0, unjudged 0, unsent 0, marked done 2") {
 		t.Errorf("exit code %d:\n%s", code, out)
@@ -108,6 +108,7 @@ func TestReconcileTellsCronByItsExitCodeAndAlertsByItsMetrics(t *testing.T) {
 		"is no time as":              slices.Concat(common, []string{"--from", "yesterday"}),
 		"go with --inbox-address":    slices.Concat(common, []string{"--inbox-user", "x"}),
 		"--inbox-table wants schema": slices.Concat(common, []string{"--inbox-table", "inbox"}),
+		"--reason are required":      slices.Concat(common, []string{"--mark-done", "DONE"}),
 	} {
 		if code, out := towpath(t, args...); code != exitUsage || !strings.Contains(out, want) {
 			t.Errorf("%v: exit code %d, want %q:\n%s", args, code, want, out)
@@ -115,7 +116,7 @@ func TestReconcileTellsCronByItsExitCodeAndAlertsByItsMetrics(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"has no table":           slices.Concat(common, []string{"--table", "no.such"}),
-		"gives it another":       slices.Concat(complete, []string{"--mark-done", "SENT"}),
+		"gives it another":       slices.Concat(complete, []string{"--mark-done", "SENT", "--operator", "ann", "--reason", "x"}),
 		"no column nope":         {"reconcile", "-c", config, "--consumer", "billing", "--time-column", "nope"},
 		"has neither publish.ti": {"reconcile", "-c", config, "--consumer", "billing"},
 	} {

@@ -33,8 +33,11 @@ type Options struct {
 	// CompleteSince says that the inbox has every record since then. Zero: since
 	// its oldest one; rows before that are counted as unjudged.
 	CompleteSince time.Time
-	Done          string // the status that processed rows get, "" to leave them
 	SpoolDir      string // "" for the system's
+	// Done is given the keys of rows that were processed, some thousand at once,
+	// and returns how many have the application's status for done now; nil for
+	// none. Rows that the application has moved on already are left out.
+	Done func(keys []string) (int64, error)
 	// Replay is given missing messages, some hundred at once, with the keys of
 	// their rows, and returns how many were sent again; nil for none.
 	Replay func(ids, keys []string) (int64, error)
@@ -64,18 +67,13 @@ type Summary struct {
 func (s Summary) Clean() bool { return s.Missing+s.Unknown+s.Different+s.Unjudged == 0 }
 
 const (
-	lookup      = 500       // ids in one look-up, rows in one update
+	lookup      = 500       // ids in one look-up, rows in one replay
 	clockSkew   = time.Hour // between the two servers, at most
 	progressRow = 1000
 )
 
 // Run compares and calls found for each difference, in the order of ids.
 func Run(ctx context.Context, out *relay.Sent, in Inbox, o Options, found func(Difference) error) (s Summary, err error) {
-	if o.Done != "" {
-		if err := out.CheckDone(o.Done); err != nil {
-			return s, err
-		}
-	}
 	now, err := out.Now(ctx)
 	if err != nil {
 		return s, err
@@ -262,11 +260,11 @@ func (c *comparison) match(e entry, r record) error {
 		return c.report(Different, e.id)
 	}
 	c.summary.Processed++
-	if c.Done == "" || e.done {
+	if c.Done == nil || e.done {
 		return nil
 	}
 	c.done = append(c.done, e.key)
-	if len(c.done) < lookup {
+	if len(c.done) < relay.MaxDoneKeys {
 		return nil
 	}
 	return c.mark()
@@ -276,7 +274,7 @@ func (c *comparison) mark() error {
 	if len(c.done) == 0 {
 		return nil
 	}
-	n, err := c.out.MarkDone(c.ctx, c.done, c.Done)
+	n, err := c.Done(c.done)
 	c.summary.Marked += n
 	c.done = c.done[:0]
 	return err
