@@ -35,6 +35,7 @@ type shop struct {
 	vhost  lab.Vhost
 	tables string // lines of tables in the configuration
 	source string // address
+	user   string // what stands behind user in the configuration
 	adjust func(*configs.Config)
 	log    *observer.ObservedLogs
 
@@ -94,7 +95,7 @@ const (
 
 func newShop(t *testing.T, server *lab.MySQLServer, tables string, statements ...string) *shop {
 	t.Helper()
-	s := &shop{T: t, server: server, tables: tables, times: map[string]int{}, sawAt: map[string]time.Time{}, changed: make(chan struct{}, 1), source: server.Addr()}
+	s := &shop{T: t, server: server, tables: tables, times: map[string]int{}, sawAt: map[string]time.Time{}, changed: make(chan struct{}, 1), source: server.Addr(), user: "root"}
 	s.schema, s.db = labtest.DB(t, server)
 	s.state = labtest.Database(t, server)
 	s.vhost = labtest.Vhost(t, labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
@@ -207,12 +208,12 @@ func (s *shop) emptied() {
 // config is the configuration as it is now.
 func (s *shop) config() string {
 	return strings.ReplaceAll(fmt.Sprintf(`name: shop
-source: {address: "%s", user: root}
+source: {address: "%s", user: %s}
 state: {schema: %s}
 broker: {urls: ["%s"], heartbeat: 2s}
 checkpoint: {every: 50ms, idle: 1s}
 lease: {ttl: 3s}
-tables:%s`, s.source, s.state, s.vhost.URL(), s.tables), "{schema}", s.schema)
+tables:%s`, s.source, s.user, s.state, s.vhost.URL(), s.tables), "{schema}", s.schema)
 }
 
 // run starts a relay; stop drains it, as SIGTERM does.

@@ -1,0 +1,226 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/configs"
+	"github.com/towpath/towpath/deploy/lab"
+	"github.com/towpath/towpath/deploy/lab/labtest"
+)
+
+func TestXATransactionsKeepTheirVerdictOverARestartOfTheServer(t *testing.T) {
+	onOwn(t, func(t *testing.T, server *lab.MySQLServer) {
+		s := newShop(t, server, markBills, createBill)
+		stop := s.run()
+		s.begun()
+		prepare := func(name string, id int) {
+			xa := s.session()
+			for _, statement := range []string{"XA START '" + name + "'", fmt.Sprintf("INSERT INTO bill (id) VALUES (%d)", id), "XA END '" + name + "'", "XA PREPARE '" + name + "'", ""} {
+				xa(statement)
+			}
+		}
+		prepare("a", 10)
+		prepare("b", 11)
+		s.exec("INSERT INTO bill (id) VALUES (1)")
+		s.waitFor(1)
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		decide := s.session()
+		decide("XA COMMIT 'a'")
+		decide("XA ROLLBACK 'b'")
+		s.waitFor(2)
+		prepare("c", 12)
+		prepare("d", 13)
+		stop() // its rows are stored; the verdict falls while nobody reads
+		if err := server.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		decide = s.session()
+		decide("XA COMMIT 'c'")
+		decide("XA ROLLBACK 'd'")
+		stop = s.run()
+		s.waitFor(3)
+		s.exec("INSERT INTO bill (id) VALUES (2)")
+		s.waitFor(4)
+		s.wait("all is marked", func() bool { return s.value("SELECT COUNT(*) FROM bill WHERE status='PENDING'") == "0" })
+		stop()
+		for _, id := range []string{"1", "10", "12", "2"} {
+			if s.times[id] == 0 {
+				t.Errorf("row %s was committed and is lost", id)
+			}
+		}
+		if s.times["11"]+s.times["13"] > 0 {
+			t.Errorf("rows that were rolled back were sent (P1): %v", s.times)
+		}
+	})
+}
+
+func TestAHistoryThatWasResetHaltsAKeepTableUntilAPersonDecides(t *testing.T) {
+	onOwn(t, func(t *testing.T, server *lab.MySQLServer) {
+		s := newShop(t, server, keepNotes+markBills, createNote, createBill)
+		stop := s.run()
+		s.begun()
+		s.exec("INSERT INTO note (id) VALUES (1)")
+		s.waitFor(1)
+		stop()
+		s.exec("INSERT INTO note (id) VALUES (2)")
+		s.exec("INSERT INTO bill (id) VALUES (3)")
+		s.endDumps()
+		s.resetBinlog()
+		s.exec("INSERT INTO note (id) VALUES (4)")
+		stop = s.run()
+		s.waitLog("halted")
+		s.mu.Lock()
+		early := len(s.times)
+		s.mu.Unlock()
+		if early != 1 {
+			t.Errorf("%d ids arrived while it was halted, want the first alone", early)
+		}
+		s.resume(Resumption{AcceptLoss: true})
+		s.wait("bill 3, which its table shows", func() bool { return s.times["3"] == 1 })
+		s.exec("INSERT INTO note (id) VALUES (5)")
+		s.wait("note 5", func() bool { return s.times["n5"] == 1 })
+		stop()
+		if s.times["n2"]+s.times["n4"] > 0 {
+			t.Errorf("what was given up was sent: %v", s.times)
+		}
+	})
+}
+
+// The saved position is replicated with the rows, and its GTIDs mean the same on
+// a replica.
+func TestAfterAFailoverNoRowThatTheReplicaHasIsLost(t *testing.T) {
+	for name, options := range map[string]lab.MySQLOptions{
+		"mysql":   {Kind: lab.MySQL97, GTID: true, RowMetadata: "FULL"},
+		"mariadb": {Kind: lab.MariaDB1011, GTID: true, RowMetadata: "FULL", Args: []string{"--log-slave-updates=ON"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := labtest.OwnMySQL(t, options), labtest.OwnMySQL(t, options)
+			host, port, _ := strings.Cut(a.Addr(), ":")
+			follow := []string{fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='root', SOURCE_AUTO_POSITION=1", host, port), "START REPLICA"}
+			stopFollowing := "STOP REPLICA"
+			if a.Kind().IsMariaDB() {
+				follow = []string{fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_USE_GTID=slave_pos", host, port), "START SLAVE"}
+				stopFollowing = "STOP SLAVE"
+			}
+			replica := b.RootDB()
+			for _, statement := range follow {
+				if _, err := replica.Exec(statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := newShop(t, a, markBills, createBill)
+			stop := s.run()
+			s.begun()
+			s.exec("INSERT INTO bill (id) VALUES (1), (2)")
+			s.waitFor(2)
+			stop()
+			s.exec("INSERT INTO bill (id) VALUES (3), (4)") // sent by nobody
+			there := func(condition string) bool {
+				n := 0
+				_ = replica.QueryRow("SELECT COUNT(*) FROM " + s.schema + ".bill WHERE " + condition).Scan(&n)
+				return n > 0
+			}
+			s.wait("the replica has all", func() bool { return there("id = 4") })
+			if _, err := replica.Exec(stopFollowing); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			s.source = b.Addr()
+			if _, err := replica.Exec("INSERT INTO " + s.schema + ".bill (id) VALUES (5)"); err != nil {
+				t.Fatal(err)
+			}
+			stop = s.run()
+			s.waitFor(5)
+			if _, err := replica.Exec("INSERT INTO " + s.schema + ".bill (id) VALUES (6)"); err != nil {
+				t.Fatal(err)
+			}
+			s.waitFor(6)
+			s.wait("all is marked", func() bool {
+				return there("status = 'PENDING' HAVING COUNT(*) = 0") || !there("id = 6 AND status = 'PENDING'")
+			})
+			gaps := s.metric("gaps_total")
+			stop()
+			for id := range 6 {
+				if s.times[fmt.Sprint(id+1)] == 0 {
+					t.Errorf("row %d is lost", id+1)
+				}
+			}
+			if gaps != 0 {
+				t.Errorf("%v gaps were reported: the replica has the whole history", gaps)
+			}
+		})
+	}
+}
+
+func TestAPrivilegeThatIsTakenAwayIsNamedAndNothingIsLost(t *testing.T) {
+	onOwn(t, func(t *testing.T, server *lab.MySQLServer) {
+		s := newShop(t, server, markBills, createBill)
+		user, err := server.NewUser(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		account := "'" + user.Name + "'@'%'"
+		flavor := checkpoint.MySQL
+		if server.Kind().IsMariaDB() {
+			flavor = checkpoint.MariaDB
+		}
+		s.user = user.Name + ", password: " + user.Password
+		c, err := configs.Parse("test.yaml", []byte(s.config()), func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants := checkpoint.Grants(flavor, account, s.state, OutboxGrants(c))
+		for _, grant := range grants {
+			s.exec(grant)
+		}
+		stop := s.run()
+		s.begun()
+		id := 0
+		for _, grant := range grants {
+			_, on, _ := strings.Cut(strings.TrimSuffix(grant, " TO "+account), " ON ")
+			table := strings.Trim(on[strings.LastIndex(on, ".")+1:], "`")
+			if !slices.Contains([]string{"bill", "checkpoint", "lease", "*"}, table) {
+				continue
+			}
+			seen := s.log.Len()
+			s.exec(strings.Replace(strings.TrimSuffix(grant, " TO "+account), "GRANT ", "REVOKE ", 1) + " FROM " + account)
+			if table == "*" { // of the whole server: sessions that are there keep it
+				s.endDumps()
+			}
+			id++
+			s.exec("INSERT INTO bill (id) VALUES (?)", id)
+			s.wait("a warning that names "+on, func() bool {
+				return slices.ContainsFunc(s.log.All()[seen:], func(e observer.LoggedEntry) bool {
+					text := fmt.Sprint(e.Message, e.ContextMap())
+					return e.Level >= zap.WarnLevel && (table == "*" && strings.Contains(text, "REPLICATION SLAVE") || strings.Contains(text, "denied") && strings.Contains(text, table))
+				})
+			})
+			s.exec(grant)
+			s.wait(fmt.Sprintf("row %d", id), func() bool { return s.times[fmt.Sprint(id)] > 0 })
+			s.wait("marked", func() bool { return s.value("SELECT COUNT(*) FROM bill WHERE status='PENDING'") == "0" })
+			s.wait("streaming again", func() bool { return s.metric("streaming") == 1 })
+		}
+		stop()
+		if id != 4 || len(s.times) != id {
+			t.Errorf("%d privileges were taken away, %v arrived", id, s.times)
+		}
+	})
+}
