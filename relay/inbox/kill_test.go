@@ -3,12 +3,15 @@ package inbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,18 +30,22 @@ import (
 
 // asConsumer makes the test binary a consumer process: its value is "exact",
 // for one that kills itself between a commit and its acknowledgement, or "run",
-// for one that is killed from outside at any moment.
+// for one that is killed from outside at any moment, or "point" (see points).
 const asConsumer = "TOWPATH_TEST_AS_CONSUMER"
 
 // atTheKillPoint is what a process says before it kills itself there.
-const atTheKillPoint = "killed after the commit and before the acknowledgement\n"
+const atTheKillPoint = "killed at the point\n"
 
 // consumeUntilKilled is the consumer process.
 func consumeUntilKilled() {
+	if os.Getenv(asConsumer) == "point" {
+		consumeToPoint()
+		return
+	}
 	db, err := sql.Open("mysql", os.Getenv("DSN"))
 	must(err)
 	db.SetMaxOpenConns(4)
-	in, err := inbox.New(db, inbox.Config{Consumer: "shop", Queue: queue, Handler: effect, Workers: 4, Batch: 1 + rand.IntN(3)})
+	in, err := inbox.New(db, inbox.Config{Consumer: "shop", Queue: queue, Handler: effectUnlessPoison, Workers: 4, Batch: 1 + rand.IntN(3)})
 	must(err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -51,6 +58,7 @@ func consumeUntilKilled() {
 	defer conn.Close()
 	ch, err := conn.Channel()
 	must(err)
+	must(ch.Confirm(false))
 	must(ch.Qos(in.Prefetch(), 0, false))
 	messages, err := ch.Consume(queue, "", false, false, false, false, nil)
 	must(err)
@@ -63,7 +71,42 @@ func consumeUntilKilled() {
 			deliveries <- d
 		}
 	}()
-	in.Run(ctx, deliveries, nil) // nothing fails here, so nothing is published
+	in.Run(ctx, deliveries, &copies{channel: ch})
+}
+
+// copies publishes copies one after the other.
+type copies struct {
+	sync.Mutex
+	channel *amqp.Channel
+}
+
+func (c *copies) Publish(ctx context.Context, queue string, m inbox.Message, expiration time.Duration) error {
+	c.Lock()
+	defer c.Unlock()
+	return publishCopy(ctx, c.channel, queue, m, expiration)
+}
+
+// publishCopy waits for the confirm.
+func publishCopy(ctx context.Context, ch *amqp.Channel, queue string, m inbox.Message, expiration time.Duration) error {
+	out := amqp.Publishing{MessageId: m.ID, Type: m.Type, Headers: m.Headers, Body: m.Body, DeliveryMode: amqp.Persistent}
+	if expiration > 0 {
+		out.Expiration = fmt.Sprint(expiration.Milliseconds())
+	}
+	confirm, err := ch.PublishWithDeferredConfirm("", queue, true, false, out)
+	if err != nil {
+		return err
+	}
+	if acked, err := confirm.WaitContext(ctx); err != nil || !acked {
+		return fmt.Errorf("the broker did not take the copy: %w", err)
+	}
+	return nil
+}
+
+func effectUnlessPoison(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+	if strings.Contains(string(m.Body), "poison") {
+		return inbox.Permanent(errors.New("bad"))
+	}
+	return effect(ctx, tx, m)
 }
 
 func must(err error) {
@@ -78,11 +121,16 @@ type deadly struct{ inbox.Acknowledger }
 
 func (a deadly) Ack(tag uint64, multiple bool) error {
 	if rand.IntN(60) == 0 {
-		_, _ = os.Stderr.WriteString(atTheKillPoint)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		kill()
 	}
 	return a.Acknowledger.Ack(tag, multiple)
+}
+
+// kill ends this process as kill -9 does.
+func kill() {
+	_, _ = os.Stderr.WriteString(atTheKillPoint)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
 }
 
 // keepRunning starts a program again and again until ctx ends, then stops it in
@@ -136,6 +184,8 @@ func TestEffectsAreExactThoughConsumersDieBetweenCommitAndAcknowledgementAndRela
 	}
 	r.exec(string(ddl))
 	program, config, state := r.relay()
+	in := r.new(inbox.Config{})
+	r.declareTopology(in)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -161,30 +211,39 @@ func TestEffectsAreExactThoughConsumersDieBetweenCommitAndAcknowledgementAndRela
 		return n
 	}
 	// The shop trades until each kind of death has happened often enough.
-	var committed []string
+	var committed, poison []string
 	for exact.Load() < 5 || outside.Load() < 3 || relays.Load() < 2 {
-		committed = append(committed, r.trade(20)...)
+		committed = append(committed, r.trade(20, `{"n": 1}`)...)
+		poison = append(poison, r.trade(1, `{"poison": 1}`)...)
 		r.until("the consumers keep up", func() bool { return effects() > len(committed)-200 || t.Failed() })
 		if t.Failed() {
 			break
 		}
 	}
 	r.until("every committed message has its effect", func() bool { return effects() >= len(committed) || t.Failed() })
+	// Each poison message is isolated, more than once if its consumer died with it.
+	isolated := map[string]bool{}
+	for len(isolated) < len(poison) {
+		isolated[r.next(in.IsolationQueue()).MessageId] = true
+	}
 	cancel()
 	all.Wait()
 	r.expectEffects(committed...)
-	t.Logf("%d effects; %d consumers died at the kill point, %d at random, and %d relays", len(committed), exact.Load(), outside.Load(), relays.Load())
+	if got := slices.Sorted(maps.Keys(isolated)); !slices.Equal(got, slices.Sorted(slices.Values(poison))) {
+		t.Errorf("isolated %v, want %v", got, poison)
+	}
+	t.Logf("%d effects, %d isolated; %d consumers died at the kill point, %d at random, and %d relays", len(committed), len(poison), exact.Load(), outside.Load(), relays.Load())
 }
 
-// trade commits orders with their messages, and returns the messages' ids.
-func (r *rig) trade(n int) (ids []string) {
+// trade commits orders with messages of a body, and returns the messages' ids.
+func (r *rig) trade(n int, body string) (ids []string) {
 	r.t.Helper()
 	for i := range n {
 		tx, err := r.db.BeginTx(r.t.Context(), nil)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		id, err := outbox.Orders().Insert(r.t.Context(), tx, outbox.Message{Key: fmt.Sprint(i), Type: "order.created", Body: []byte(`{"n": 1}`)})
+		id, err := outbox.Orders().Insert(r.t.Context(), tx, outbox.Message{Key: fmt.Sprint(i), Type: "order.created", Body: []byte(body)})
 		if err != nil {
 			r.t.Fatal(err)
 		}

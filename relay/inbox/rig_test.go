@@ -115,6 +115,16 @@ func (r *rig) declare() {
 	}
 }
 
+// declareTopology does what a consumer that starts does.
+func (r *rig) declareTopology(in *inbox.Inbox) {
+	r.t.Helper()
+	for _, q := range in.Topology() {
+		if _, err := r.ch.QueueDeclare(q.Name, true, false, false, false, amqp.Table(q.Arguments)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
 // mainQueue are the arguments that the package recommends.
 func mainQueue(t *testing.T) amqp.Table {
 	t.Helper()
