@@ -259,15 +259,21 @@ func (s *shop) dump() {
 	}
 }
 
-// wait waits until ok holds of the ids that arrived.
+// wait waits until ok holds of the ids that arrived, for as long as more arrive.
 func (s *shop) wait(what string, ok func() bool) {
 	s.Helper()
-	deadline := time.After(30 * time.Second)
+	const patience = 30 * time.Second
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for arrived := -1; ; {
 		s.mu.Lock()
 		done := ok()
+		if n := len(s.arrived); n != arrived {
+			arrived = n
+			deadline.Reset(patience)
+		}
 		s.mu.Unlock()
 		if done {
 			return
@@ -275,7 +281,7 @@ func (s *shop) wait(what string, ok func() bool) {
 		select {
 		case <-s.changed:
 		case <-tick.C:
-		case <-deadline:
+		case <-deadline.C:
 			s.Fatalf("waited in vain: %s (%d arrived, %d ids)", what, len(s.arrived), len(s.times))
 		}
 	}
