@@ -39,13 +39,7 @@ func newConsume(show func(table) error) *cobra.Command {
 		Use:   "consume",
 		Short: "Effects a second with an inbox, against a plain consumer with the same business write",
 		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			t, err := b.run(c.Context())
-			if err != nil {
-				return err
-			}
-			return show(t)
-		},
+		RunE:  measure(b, show),
 	}
 	f := c.Flags()
 	f.IntVar(&b.messages, "messages", 5000, "messages of one measurement")
@@ -79,7 +73,7 @@ func (b *consume) run(ctx context.Context) (table, error) {
 					return table{}, err
 				}
 			}
-			fmt.Fprintf(os.Stderr, "%d workers, batch %d, round %d of %d: inbox %.0f/s, plain %.0f/s\n", v.workers, v.batch, round+1, b.rounds, ours[round].rate, plain[round].rate)
+			progress("%d workers, batch %d, round %d of %d: inbox %.0f/s, plain %.0f/s", v.workers, v.batch, round+1, b.rounds, ours[round].rate, plain[round].rate)
 		}
 		t.Rows = append(t.Rows, pair(fmt.Sprintf("%d workers, batches of %d", v.workers, v.batch), "/s", ours, plain, func(s sample) float64 { return s.rate }, ""))
 	}

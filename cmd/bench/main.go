@@ -5,11 +5,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
-	"text/tabwriter"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 )
@@ -17,49 +17,42 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	root := &cobra.Command{Use: "bench", Short: "Measure Towpath on the lab's servers", SilenceUsage: true}
-	out := root.PersistentFlags().String("json", "", "also write the figures to this file")
-	root.AddCommand(newDrain(func(t table) error { return t.print(*out) }), newConsume(func(t table) error { return t.print(*out) }))
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := newRoot().ExecuteContext(ctx); err != nil {
 		os.Exit(1)
 	}
 }
 
-// table is what a benchmark found: one line for each thing measured.
-type table struct {
-	Title string `json:"title"`
-	Note  string `json:"note"`
-	Rows  []line `json:"rows"`
+func newRoot() *cobra.Command {
+	root := &cobra.Command{Use: "bench", Short: "Measure Towpath on the lab's servers", SilenceUsage: true}
+	out := root.PersistentFlags().String("json", "", "also write the figures to this file")
+	show := func(t table) error { return t.print(*out) }
+	root.AddCommand(newDrain(show), newMatrix(show), newLatency(show), newTakeover(show), newConsume(show))
+	return root
 }
 
-// line is one figure with the figure that it is held against. The ratio is the
-// median of the ratios of each round's pair.
-type line struct {
-	What  string  `json:"what"`
-	Unit  string  `json:"unit"`
-	Ours  float64 `json:"ours"`
-	Other float64 `json:"other"`
-	Ratio float64 `json:"ratio"`
-	Goal  string  `json:"goal,omitempty"`
+// benchmark is one that a command runs.
+type benchmark interface {
+	run(ctx context.Context) (table, error)
 }
 
-func (t table) print(path string) error {
-	fmt.Printf("\n%s\n", t.Title)
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "\ttowpath\tother\tratio\tgoal")
-	for _, l := range t.Rows {
-		fmt.Fprintf(w, "%s\t%.4g %s\t%.4g %s\t%.2f\t%s\n", l.What, l.Ours, l.Unit, l.Other, l.Unit, l.Ratio, l.Goal)
+// measure makes a command's body.
+func measure(b benchmark, show func(table) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		t, err := b.run(c.Context())
+		if err != nil {
+			return err
+		}
+		return show(t)
 	}
-	if err := w.Flush(); err != nil {
-		return err
+}
+
+// progress tells how far it is.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// command runs a program to its end.
+func command(ctx context.Context, name string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, out)
 	}
-	fmt.Println(t.Note)
-	if path == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(t, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	return nil
 }
