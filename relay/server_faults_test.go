@@ -224,3 +224,32 @@ func TestAPrivilegeThatIsTakenAwayIsNamedAndNothingIsLost(t *testing.T) {
 		}
 	})
 }
+
+// A gap lock on the index of the status makes the write-back wait though the
+// row itself is free.
+func TestARowStateThatWaitsForAGapLockHoldsUpNeitherOtherTablesNorThePosition(t *testing.T) {
+	onEach(t, func(t *testing.T, server *lab.MySQLServer) {
+		s := newShop(t, server, markBills+deleteSlips, createBill, createSlip)
+		stop := s.run()
+		s.begun()
+		s.exec("INSERT INTO bill (id, status) VALUES (4, 'QUIET'), (1, 'SENT'), (5, 'TAKEN')") // in the index 2 stands before them, and will behind 1
+		app := s.session()
+		app("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+		app("START TRANSACTION")
+		app("SELECT id FROM bill FORCE INDEX (status) WHERE status='SENT' FOR UPDATE")
+		s.exec("INSERT INTO bill (id) VALUES (2)")
+		s.waitFor(1)
+		s.exec("INSERT INTO slip (id) VALUES (3)")
+		s.waitFor(2)
+		s.wait("the slip is deleted", func() bool { return s.value("SELECT COUNT(*) FROM slip") == "0" })
+		if status := s.value("SELECT status FROM bill WHERE id=2"); status != "PENDING" {
+			t.Fatalf("bill 2 is %s: nothing has held it", status)
+		}
+		app("COMMIT")
+		s.wait("the bill is marked", func() bool { return s.value("SELECT status FROM bill WHERE id=2") == "SENT" })
+		stop()
+		if twice := s.twice(); len(twice) > 0 {
+			t.Errorf("%v came twice", twice)
+		}
+	})
+}
