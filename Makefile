@@ -12,7 +12,7 @@ TESTFLAGS   ?= -p 2 -parallel 8 -timeout 20m
 PKG         ?= ./...
 FUZZTIME    ?= 10s
 DURATION    ?= 2m
-BENCH       ?= drain
+BENCH       ?= all
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
@@ -43,8 +43,8 @@ vuln: ## Known vulnerabilities in what is called, where their database can be re
 build: ## Build the static program into bin/towpath
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o bin/towpath ./cmd/towpath
 
-bench: lab-setup ## Measure on real servers (BENCH=drain, latency, takeover, matrix or consume; ARGS="--rounds 3")
-	$(GO) run ./cmd/bench $(BENCH) $(ARGS)
+bench: lab-setup ## A short version of every benchmark, in pairs (BENCH=drain, latency, polling, takeover, matrix, growth, foreign or consume: one at full length; ARGS="--rounds 3")
+	$(GO) run ./cmd/bench $(BENCH) --json bench.json $(ARGS)
 
 torture: lab-setup ## Do harm to relays and servers and account for every row (DURATION=30m SEED=42 ARGS="--source mariadb1011 --broker rabbit310")
 	$(GO) run ./cmd/torture --duration $(DURATION) $(if $(SEED),--seed $(SEED)) --json torture.json $(ARGS)

@@ -2,192 +2,244 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/spf13/cobra"
 
 	"github.com/towpath/towpath/cmd/internal/program"
 )
 
-// takeover measures how long rows wait when the leader ends, and how long a
-// relay takes to start.
+// takeover measures how long rows wait when the leader ends, and when a relay starts.
 type takeover struct {
-	stage
 	rounds int
-	rate   int
-
-	next int
 }
 
-func newTakeover(show func(table) error) *cobra.Command {
-	b := &takeover{}
-	c := &cobra.Command{
-		Use:   "takeover",
-		Short: "How long a row waits when the leader is killed or stopped, and for a relay that starts",
-		Args:  cobra.NoArgs,
-		RunE:  measure(b, show),
-	}
-	f := c.Flags()
-	f.IntVar(&b.rounds, "rounds", 50, "rounds of each kind")
-	f.IntVar(&b.rate, "rate", 200, "rows a second meanwhile")
-	return c
+func newTakeover() (*cobra.Command, measure) {
+	m := &takeover{}
+	c := &cobra.Command{Use: "takeover", Short: "From the end of a leader to the next relay's first message, and from a start to the first message"}
+	c.Flags().IntVar(&m.rounds, "rounds", 50, "of each kind")
+	return c, m
 }
 
-func (b *takeover) run(ctx context.Context) (table, error) {
-	defer b.tearDown()
-	if err := b.setUp(ctx); err != nil {
+func (m *takeover) run(ctx context.Context, b *bed) (table, error) {
+	s, err := b.lay(ctx, usual)
+	defer s.remove()
+	if err != nil {
 		return table{}, err
 	}
-	t := table{
-		Title: fmt.Sprintf("the longest that a row waits from commit to delivery, %d rows a second, one standby, default lease", b.rate),
-		Note:  "Each round ends the leader at a random moment. A start is timed from the start of the process; the row was there before.",
+	w, err := s.watch()
+	if err != nil {
+		return table{}, err
 	}
-	for _, kind := range []struct {
-		what   string
-		signal syscall.Signal
-		goal   string
-	}{
-		{"the leader is killed (SIGKILL)", syscall.SIGKILL, "p99 < 1 s"},
-		{"the leader is stopped (SIGTERM)", syscall.SIGTERM, "p99 < 1 s"},
-	} {
-		var times []time.Duration
-		for round := range b.rounds {
-			took, err := b.end(ctx, kind.signal)
-			if err != nil {
-				return table{}, err
-			}
-			times = append(times, took)
-			progress("%s, round %d of %d: %s", kind.what, round+1, b.rounds, took.Round(time.Millisecond))
-		}
-		t.Spreads = append(t.Spreads, newSpread(kind.what, kind.goal, times))
-	}
-	var times []time.Duration
-	b.killAll()
-	for range b.rounds {
-		took, err := b.startAlone(ctx)
-		if err != nil {
+	defer w.close()
+	var starts, plain, undisturbed spread
+	for round := range m.rounds {
+		if err := inTurns(round,
+			func() error { return s.first(ctx, w, &starts) },
+			func() error { return s.firstPlain(ctx, w, &plain) }); err != nil {
 			return table{}, err
 		}
-		times = append(times, took)
 	}
-	t.Spreads = append(t.Spreads, newSpread("a relay starts alone", "p99 < 1 s", times))
+	progress(b, "takeover: %d starts, p50 %.0f ms", m.rounds, starts.at(0.5))
+	p, err := s.twoRelays(ctx)
+	if err != nil {
+		return table{}, err
+	}
+	defer p.kill()
+	var killed, stopped handOvers
+	for round := range m.rounds {
+		if err := inTurns(round,
+			func() error { return p.handOver(ctx, w, syscall.SIGKILL, &killed, &undisturbed) },
+			func() error { return p.handOver(ctx, w, syscall.SIGTERM, &stopped, &undisturbed) }); err != nil {
+			return table{}, err
+		}
+		if (round+1)%5 == 0 || round+1 == m.rounds {
+			progress(b, "takeover, round %d of %d: kill -9 p50 %.0f ms, SIGTERM p50 %.0f ms", round+1, m.rounds, killed.first.at(0.5), stopped.first.at(0.5))
+		}
+	}
+	t := table{
+		Title: fmt.Sprintf("takeover and start, %d rounds of each", m.rounds),
+		Note: "From the signal to the arrival of the first row whose COMMIT was sent after it; a row every 5 ms. The longest wait is from\n" +
+			"COMMIT sent to arrival, of the rows around it. other: the same of rows before the signal. Start: from fork to the first message, a row waits already; other: a plain\n" +
+			"publisher's connect, channel, confirm mode and first message.",
+	}
+	for _, l := range []struct {
+		what        string
+		ours, other spread
+	}{{"after kill -9", killed.first, undisturbed}, {"kill -9, longest wait of a row", killed.longest, undisturbed},
+		{"after SIGTERM", stopped.first, undisturbed}, {"SIGTERM, longest wait of a row", stopped.longest, undisturbed}, {"start to first message", starts, plain}} {
+		for _, q := range []struct {
+			name, goal string
+			share      float64
+		}{{"p50", "", 0.5}, {"p90", "", 0.9}, {"p99", "< 1000 ms", 0.99}, {"slowest", "", 1}} {
+			ours, other := l.ours.at(q.share), l.other.at(q.share)
+			t.Rows = append(t.Rows, line{What: l.what + " " + q.name, Unit: "ms", Ours: ours, Other: other, Ratio: finite(ours / other), Goal: q.goal})
+		}
+	}
 	return t, nil
 }
 
-func (b *takeover) setUp(ctx context.Context) error {
-	b.next = 1
-	if err := b.stage.setUp(ctx, "quorum"); err != nil {
+// first measures a relay's start, when one row waits for it.
+func (s *stream) first(ctx context.Context, w *watcher, to *spread) error {
+	s.last++
+	if err := s.commitWatched(ctx, w, s.last, s.last); err != nil {
 		return err
 	}
-	if err := b.exec(ctx, createOutbox("outbox")); err != nil {
+	began := time.Now()
+	r, err := s.launch(s.config, s.http)
+	if err != nil {
 		return err
 	}
-	for range 2 {
-		if _, err := b.configure(setting{stream: "bench", tables: "outbox", ordering: "strict", after: "keep"}); err != nil {
-			return err
-		}
-	}
-	if err := b.initialize(ctx, b.members[0]); err != nil {
+	defer r.Kill()
+	trips, err := w.all(ctx)
+	if err != nil {
 		return err
 	}
-	for _, m := range b.members {
-		if err := m.start(); err != nil {
-			return err
-		}
+	*to = append(*to, trips[s.last].arrived.Sub(began))
+	return r.stop()
+}
+
+// firstPlain is what the library alone takes for a first message.
+func (s *stream) firstPlain(ctx context.Context, w *watcher, to *spread) error {
+	s.last++
+	began := time.Now()
+	w.begin(s.last, s.last, began)
+	conn, err := amqp.Dial(s.vhost.URL())
+	if err != nil {
+		return err
 	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if err := ch.Confirm(false); err != nil {
+		return err
+	}
+	if err := ch.PublishWithContext(ctx, "", queueName, true, false, amqp.Publishing{MessageId: fmt.Sprint(s.last), DeliveryMode: amqp.Persistent, Body: []byte(s.body(s.last))}); err != nil {
+		return err
+	}
+	trips, err := w.all(ctx)
+	if err != nil {
+		return err
+	}
+	*to = append(*to, trips[s.last].arrived.Sub(began))
 	return nil
 }
 
-// ready waits until one relay streams and the other stands by, and returns the
-// first.
-func (b *takeover) ready(ctx context.Context) (*member, error) {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		standing := 0
-		var leader *member
-		for _, m := range b.members {
-			metrics, err := program.ReadMetrics(ctx, m.http)
-			switch {
-			case err != nil:
-			case metrics.Sum("towpath_streaming") == 1:
-				leader = m
-			case strings.HasPrefix(program.Ready(ctx, m.http), "ok"):
-				standing++
+// twins are a leader and a standby.
+type twins struct {
+	*stream
+	configs, https [2]string
+	relays         [2]*running
+	leader         int
+}
+
+func (s *stream) twoRelays(ctx context.Context) (p *twins, err error) {
+	p = &twins{stream: s}
+	for n, name := range []string{"b", "c"} {
+		if p.configs[n], p.https[n], err = s.configure(name); err != nil {
+			return p, err
+		}
+		if p.relays[n], err = s.launch(p.configs[n], p.https[n]); err != nil {
+			return p, err
+		}
+	}
+	return p, p.settle(ctx)
+}
+
+// settle waits until one leads and the other stands by, able to take over.
+func (p *twins) settle(ctx context.Context) error {
+	return await(ctx, "one relay leads and one stands by", 10*time.Millisecond, func() (bool, error) {
+		leaders := 0
+		for n, r := range p.relays {
+			if err := r.alive(); err != nil {
+				return false, fmt.Errorf("%w, see %s.log", err, p.configs[n])
+			}
+			m, err := program.ReadMetrics(ctx, r.http)
+			if err != nil || program.Ready(ctx, r.http) != "ok" {
+				return false, nil
+			}
+			if m.Sum("towpath_leading{") == 1 {
+				p.leader = n
+				leaders++
 			}
 		}
-		if leader != nil && standing == len(b.members)-1 {
-			return leader, nil
+		return leaders == 1, nil
+	})
+}
+
+func (p *twins) kill() {
+	for _, r := range p.relays {
+		if r != nil {
+			r.Kill()
 		}
+	}
+}
+
+// handOvers are the times of one kind, by round.
+type handOvers struct{ first, longest spread }
+
+// handOver ends the leader under a steady load, measures, and starts it again
+// as a standby.
+func (p *twins) handOver(ctx context.Context, w *watcher, signal syscall.Signal, to *handOvers, before *spread) error {
+	loading, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
+	loaded := make(chan error, 1)
+	go func() { loaded <- p.trickle(loading, ctx, w) }()
+	if err := await(ctx, "rows arrive", 5*time.Millisecond, func() (bool, error) { return w.arrivals() >= 20, nil }); err != nil {
+		return errors.Join(err, <-loaded)
+	}
+	old := p.relays[p.leader]
+	at := time.Now()
+	old.Signal(signal)
+	err := await(ctx, "another relay has taken over", time.Millisecond, func() (bool, error) { return !w.firstAfter(at).IsZero(), nil })
+	stopLoad()
+	if err := errors.Join(err, <-loaded); err != nil {
+		return err
+	}
+	to.first = append(to.first, w.firstAfter(at).Sub(at))
+	trips, err := w.all(ctx)
+	if err != nil {
+		return err
+	}
+	longest := time.Duration(0)
+	for _, t := range trips {
+		wait := t.arrived.Sub(t.sent)
+		longest = max(longest, wait)
+		if t.arrived.Before(at) {
+			*before = append(*before, wait)
+		}
+	}
+	to.longest = append(to.longest, longest)
+	select {
+	case <-old.Ended():
+	case <-time.After(30 * time.Second):
+		return errors.New("the old leader did not end within 30 s")
+	}
+	if p.relays[p.leader], err = p.launch(p.configs[p.leader], p.https[p.leader]); err != nil {
+		return err
+	}
+	return p.settle(ctx)
+}
+
+// trickle commits a row every 5 ms until loading ends; a commit that is begun is ended.
+func (p *twins) trickle(loading, ctx context.Context, w *watcher) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
 		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		case <-loading.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		p.last++
+		if err := p.commitWatched(ctx, w, p.last, p.last); err != nil {
+			return err
 		}
 	}
-	return nil, fmt.Errorf("there was no leader with a standby within 30 s, see %s", b.dir)
-}
-
-// end ends the leader amid traffic, and returns the longest wait of a row.
-func (b *takeover) end(ctx context.Context, signal syscall.Signal) (time.Duration, error) {
-	leader, err := b.ready(ctx)
-	if err != nil {
-		return 0, err
-	}
-	t := &traffic{stage: &b.stage, table: "outbox", rate: b.rate, first: b.next, size: 300}
-	waits, err := t.play(ctx, func(ctx context.Context) error {
-		pause := func(d time.Duration) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(d):
-			}
-		}
-		pause(300*time.Millisecond + rand.N(700*time.Millisecond))
-		leader.process.Signal(signal)
-		<-leader.process.Ended()
-		pause(500 * time.Millisecond)
-		return ctx.Err()
-	})
-	if err != nil {
-		return 0, err
-	}
-	b.next += len(waits)
-	return slices.Max(waits), leader.start()
-}
-
-// startAlone commits a row while no relay runs, starts one, and returns when
-// the row has arrived.
-func (b *takeover) startAlone(ctx context.Context) (time.Duration, error) {
-	m := b.members[0]
-	publish := time.Time{}
-	t := &traffic{stage: &b.stage, table: "outbox", rate: 1000, first: b.next, size: 300}
-	waits, err := t.play(ctx, func(ctx context.Context) error {
-		for { // until rows are committed
-			t.mu.Lock()
-			n := len(t.committed)
-			t.mu.Unlock()
-			if n > 0 || ctx.Err() != nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		publish = time.Now()
-		return m.start()
-	})
-	if err != nil {
-		return 0, err
-	}
-	b.next += len(waits)
-	took := t.arrived[0].Sub(publish)
-	m.process.Kill()
-	return took, b.expire(ctx)
-}
-
-// expire forgets the lease of a relay that was killed: a start is not to wait
-// for it.
-func (b *takeover) expire(ctx context.Context) error {
-	return b.exec(ctx, "UPDATE towpath.lease SET holder = '', expires_at = NOW(6)")
 }
