@@ -157,6 +157,51 @@ func TestALostConnectionBurnsNoTryUnlessTheMessageCausesIt(t *testing.T) {
 	})
 }
 
+func TestMetricsTellWhatWaitsAndThatThePoolIsTooSmall(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		db, err := sql.Open("mysql", r.mysql.DSN(r.schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		db.SetMaxOpenConns(2)
+		r.db = db
+		release := make(chan struct{})
+		in := r.new(inbox.Config{Handler: func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+			<-release
+			return effect(ctx, tx, m)
+		}})
+		r.run(in)
+		for i := range 10 {
+			m := message(fmt.Sprint(i))
+			m.Timestamp = time.Now().Add(-time.Hour)
+			r.publish(m)
+		}
+		r.reaches("in_progress", "", 2)                  // as many workers as connections
+		r.reaches("waiting", "", float64(in.Prefetch())) // the rest stays in the broker
+		if age := r.metric("oldest_waiting_seconds", ""); age < 3590 || age > 3700 {
+			t.Errorf("the oldest has waited for %v s, want an hour", age)
+		}
+		if n := r.metric("pool_waits_total", ""); n != 0 {
+			t.Errorf("%v waits for a connection", n)
+		}
+		looked := make(chan error)
+		go func() { looked <- db.PingContext(t.Context()) }() // whoever else uses the pool
+		r.until("somebody waits for a connection", func() bool { return r.metric("pool_waits_total", "") == 1 })
+		if n := r.metric("waiting", ""); int(n) != in.Prefetch() {
+			t.Errorf("%v deliveries are here, want the prefetch of %d", n, in.Prefetch())
+		}
+		close(release)
+		if err := <-looked; err != nil {
+			t.Error(err)
+		}
+		r.reaches("processed_total", "applied", 10)
+		if n, s := r.metric("processing_seconds", ""), r.metric("pool_wait_seconds_total", ""); n != 10 || s == 0 {
+			t.Errorf("processing time of %v messages, want 10; waited %v s for the pool", n, s)
+		}
+	})
+}
+
 // What deploy/consumers.md says of acknowledgements that come in a burst.
 func TestAcknowledgementsThatAreLostWithTheirConnectionMakeDuplicatesAndNothingElse(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
