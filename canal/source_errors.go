@@ -82,13 +82,15 @@ func classify(err error, from checkpoint.Position) error {
 			return ErrTLS
 		case strings.Contains(err.Error(), replication.ErrChecksumMismatch.Error()), strings.Contains(err.Error(), "invalid data size"):
 			return ErrDamaged
+		default:
+			err = fmt.Errorf("read the binlog: %w", err) // the library's errors print a stack
 		}
 		return err
 	}
 	if my.Code == gomysql.ER_MASTER_FATAL_ERROR_READING_BINLOG {
 		return classifyDump(my.Message, from)
 	}
-	return classifyCode(my.Code, my.Message, err)
+	return classifyCode(my.Code, my.Message, fmt.Errorf("read the binlog: %w", err))
 }
 
 // classifyCode gives a server's refusal its type; err is what is returned for

@@ -239,7 +239,7 @@ func (l *leader) newLane(i int, answers *queue[rabbit.Outcome]) *rabbit.Lane {
 			}
 			l.relay.health.lane(i, s)
 		},
-		Logger: l.log.With(zap.Int("lane", i)),
+		Logger: l.log,
 	}, func(outcomes []rabbit.Outcome) { answers.add(outcomes) })
 }
 

@@ -1,9 +1,13 @@
 package relay
 
 import (
+	"database/sql"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/zap"
@@ -101,71 +105,153 @@ func TestAHistoryThatWasResetHaltsAKeepTableUntilAPersonDecides(t *testing.T) {
 	})
 }
 
-// The saved position is replicated with the rows, and its GTIDs mean the same on
-// a replica.
-func TestAfterAFailoverNoRowThatTheReplicaHasIsLost(t *testing.T) {
+// pair is a source and a replica that has all of it, and one address that leads
+// to the first of them.
+type pair struct {
+	*shop
+	first, second *lab.MySQLServer
+	replica       *sql.DB
+	address       *movingAddress
+}
+
+// movingAddress forwards connections to a server, from some moment on to another.
+type movingAddress struct {
+	listener net.Listener
+	mu       sync.Mutex
+	target   string
+	open     []net.Conn
+}
+
+func (m *movingAddress) forward() {
+	for {
+		client, err := m.listener.Accept()
+		if err != nil {
+			return
+		}
+		m.mu.Lock()
+		server, err := net.Dial("tcp", m.target)
+		if err != nil {
+			client.Close()
+		} else {
+			m.open = append(m.open, client, server)
+			go func() { io.Copy(server, client); server.Close() }()
+			go func() { io.Copy(client, server); client.Close() }()
+		}
+		m.mu.Unlock()
+	}
+}
+
+func (m *movingAddress) moveTo(target string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.target = target
+	for _, c := range m.open {
+		c.Close()
+	}
+	m.open = nil
+}
+
+// onPairs runs a test on a source with a replica, of MySQL and of MariaDB.
+func onPairs(t *testing.T, test func(t *testing.T, p pair)) {
 	for name, options := range map[string]lab.MySQLOptions{
 		"mysql":   {Kind: lab.MySQL97, GTID: true, RowMetadata: "FULL"},
 		"mariadb": {Kind: lab.MariaDB1011, GTID: true, RowMetadata: "FULL", Args: []string{"--log-slave-updates=ON"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b := labtest.OwnMySQL(t, options), labtest.OwnMySQL(t, options)
-			host, port, _ := strings.Cut(a.Addr(), ":")
+			p := pair{first: labtest.OwnMySQL(t, options), second: labtest.OwnMySQL(t, options)}
+			p.replica = p.second.RootDB()
+			host, port, _ := strings.Cut(p.first.Addr(), ":")
 			follow := []string{fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='root', SOURCE_AUTO_POSITION=1", host, port), "START REPLICA"}
-			stopFollowing := "STOP REPLICA"
-			if a.Kind().IsMariaDB() {
+			if p.first.Kind().IsMariaDB() {
 				follow = []string{fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_USE_GTID=slave_pos", host, port), "START SLAVE"}
-				stopFollowing = "STOP SLAVE"
 			}
-			replica := b.RootDB()
 			for _, statement := range follow {
-				if _, err := replica.Exec(statement); err != nil {
+				if _, err := p.replica.Exec(statement); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s := newShop(t, a, markBills, createBill)
-			stop := s.run()
-			s.begun()
-			s.exec("INSERT INTO bill (id) VALUES (1), (2)")
-			s.waitFor(2)
-			stop()
-			s.exec("INSERT INTO bill (id) VALUES (3), (4)") // sent by nobody
-			there := func(condition string) bool {
-				n := 0
-				_ = replica.QueryRow("SELECT COUNT(*) FROM " + s.schema + ".bill WHERE " + condition).Scan(&n)
-				return n > 0
-			}
-			s.wait("the replica has all", func() bool { return there("id = 4") })
-			if _, err := replica.Exec(stopFollowing); err != nil {
+			p.shop = newShop(t, p.first, markBills, createBill)
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			s.source = b.Addr()
-			if _, err := replica.Exec("INSERT INTO " + s.schema + ".bill (id) VALUES (5)"); err != nil {
-				t.Fatal(err)
-			}
-			stop = s.run()
-			s.waitFor(5)
-			if _, err := replica.Exec("INSERT INTO " + s.schema + ".bill (id) VALUES (6)"); err != nil {
-				t.Fatal(err)
-			}
-			s.waitFor(6)
-			s.wait("all is marked", func() bool {
-				return there("status = 'PENDING' HAVING COUNT(*) = 0") || !there("id = 6 AND status = 'PENDING'")
-			})
-			gaps := s.metric("gaps_total")
-			stop()
-			for id := range 6 {
-				if s.times[fmt.Sprint(id+1)] == 0 {
-					t.Errorf("row %d is lost", id+1)
+			p.address = &movingAddress{listener: listener, target: p.first.Addr()}
+			p.source = listener.Addr().String()
+			go p.address.forward()
+			t.Cleanup(func() { listener.Close(); p.address.moveTo("") })
+			test(t, p)
+		})
+	}
+}
+
+// failOver kills the first server once the replica has a bill, and moves the address.
+func (p *pair) failOver(bill int) {
+	p.Helper()
+	p.wait("the replica has all", func() bool { return p.replicaHas(fmt.Sprintf("id = %d", bill)) })
+	if err := p.first.Kill(); err != nil {
+		p.Fatal(err)
+	}
+	stop := "STOP REPLICA"
+	if p.first.Kind().IsMariaDB() {
+		stop = "STOP SLAVE"
+	}
+	if _, err := p.replica.Exec(stop); err != nil {
+		p.Fatal(err)
+	}
+	p.address.moveTo(p.second.Addr())
+}
+
+func (p *pair) replicaHas(condition string) bool {
+	n := 0
+	_ = p.replica.QueryRow("SELECT COUNT(*) FROM " + p.schema + ".bill WHERE " + condition).Scan(&n)
+	return n > 0
+}
+
+func (p *pair) insertAtReplica(bill int) {
+	p.Helper()
+	if _, err := p.replica.Exec("INSERT INTO "+p.schema+".bill (id) VALUES (?)", bill); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// The saved position is replicated with the rows, and its GTIDs mean the same on
+// a replica.
+func TestAfterAFailoverNoRowThatTheReplicaHasIsLost(t *testing.T) {
+	for what, running := range map[string]bool{"while the relay is down": false, "under a running relay": true} {
+		t.Run(what, func(t *testing.T) {
+			onPairs(t, func(t *testing.T, p pair) {
+				stop := p.run()
+				p.begun()
+				p.exec("INSERT INTO bill (id) VALUES (1), (2)")
+				p.waitFor(2)
+				if !running {
+					stop()
 				}
-			}
-			if gaps != 0 {
-				t.Errorf("%v gaps were reported: the replica has the whole history", gaps)
-			}
+				p.exec("INSERT INTO bill (id) VALUES (3), (4)")
+				p.failOver(4)
+				p.insertAtReplica(5)
+				if !running {
+					stop = p.run()
+				}
+				p.waitFor(5)
+				p.insertAtReplica(6)
+				p.waitFor(6)
+				p.wait("the last is marked", func() bool { return p.replicaHas("id = 6 AND status = 'SENT'") })
+				gaps := p.metric("gaps_total")
+				if running {
+					p.waitLog("the leadership failed, beginning again")
+				}
+				stop()
+				for id := range 6 {
+					if p.times[fmt.Sprint(id+1)] == 0 {
+						t.Errorf("row %d is lost", id+1)
+					}
+				}
+				if gaps != 0 {
+					t.Errorf("%v gaps were reported: the replica has the whole history", gaps)
+				}
+			})
 		})
 	}
 }

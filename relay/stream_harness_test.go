@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/towpath/towpath/checkpoint"
@@ -244,6 +245,7 @@ func (s *shop) run() (stop func()) {
 			case <-time.After(30 * time.Second):
 				s.Error("the relay did not end")
 			}
+			s.readable()
 			if s.Failed() {
 				s.dump()
 			}
@@ -251,6 +253,16 @@ func (s *shop) run() (stop func()) {
 	}
 	s.Cleanup(stop)
 	return stop
+}
+
+// readable checks that no line of the log has a key twice or a stack.
+func (s *shop) readable() {
+	for _, e := range s.log.All() {
+		fields := slices.DeleteFunc(slices.Clone(e.Context), func(f zap.Field) bool { return f.Type == zapcore.SkipType })
+		if m := e.ContextMap(); len(m) != len(fields) || m["errorVerbose"] != nil {
+			s.Errorf("the log line %q has the fields %v", e.Message, e.Context)
+		}
+	}
 }
 
 func (s *shop) dump() {
