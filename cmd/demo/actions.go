@@ -43,7 +43,7 @@ func (d *demo) act(what string, do func(context.Context) error) {
 		defer cancel()
 		err := do(ctx)
 		d.note(func(d *demo) {
-			d.busy = ""
+			d.busy, d.freed = "", time.Now()
 			if err != nil {
 				d.failure = fmt.Errorf("%s: %w", what, err)
 			}

@@ -35,6 +35,7 @@ type demo struct {
 	position string
 	saved    time.Time // when the position last changed
 	busy     string    // the action under way
+	freed    time.Time // when the last one was over
 	deposed  *relay    // the leader that was killed last, until another publishes
 	kills    int
 	restarts int
@@ -219,7 +220,7 @@ func (d *demo) until(so func() bool, within time.Duration) error {
 
 // playScript does what is due, when what was done before is over.
 func (d *demo) playScript() {
-	if len(d.script) > 0 && d.busy == "" && d.leads() && d.phase == "" && time.Since(d.began) >= d.script[0].after {
+	if len(d.script) > 0 && d.recovered() && d.phase == "" && time.Since(d.began) >= d.script[0].after {
 		d.press(d.script[0].key)
 		d.script = d.script[1:]
 	}
@@ -228,8 +229,19 @@ func (d *demo) playScript() {
 // played says that somebody ended the demo, or that its time and its script are over.
 func (d *demo) played() bool {
 	t := d.options.duration
-	return d.asked || t > 0 && time.Since(d.began) >= t && len(d.script) == 0 && d.busy == "" && d.leads()
+	return d.asked || t > 0 && time.Since(d.began) >= t && len(d.script) == 0 && d.recovered()
 }
+
+// recovered says that what was done last is over and seen to be: messages flow
+// again, or have had their time to.
+func (d *demo) recovered() bool {
+	w := d.ledger.waiting()
+	flows := w.rows == 0 || time.Since(w.oldest) < time.Second
+	return d.busy == "" && d.leads() && (flows || time.Since(d.freed) > recoverWithin)
+}
+
+// recoverWithin bounds the wait on a machine that is slower than its shop.
+const recoverWithin = 15 * time.Second
 
 // happened adds a line to the events.
 func (d *demo) happened(format string, args ...any) { d.happenedAt(time.Now(), format, args...) }

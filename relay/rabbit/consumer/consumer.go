@@ -30,8 +30,8 @@ const (
 	heartbeat   = 10 * time.Second
 	dialWithin  = 10 * time.Second
 	closeWithin = 5 * time.Second
-	maxPause    = 30 * time.Second
-	steadyAfter = time.Minute // a session that lasted so long starts the pauses anew
+	maxPause    = 5 * time.Second // between two tries to connect: also how long a broker that is back may wait
+	steadyAfter = time.Minute     // a session that lasted so long starts the pauses anew
 )
 
 // Run consumes until ctx ends, through every outage of broker and database. It
