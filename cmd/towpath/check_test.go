@@ -5,20 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 	"github.com/towpath/towpath/relay"
 )
 
 func TestCheckDisturbsNoRunningRelayAndPrintsWhatAProgramCanRead(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	config := r.config()
 	if code, out := towpath(t, "check", "-c", config); code != 1 || !strings.Contains(out, "run towpath init") {
 		t.Errorf("without state tables: exit code %d: %s", code, out)
 	}
-	r.init(config)
-	p := start(t, config)
-	p.publishing()
+	p := r.running(config)
 	s := r.trade(2)
 	for range 3 {
 		s.traded(5)
@@ -42,7 +38,7 @@ func TestCheckDisturbsNoRunningRelayAndPrintsWhatAProgramCanRead(t *testing.T) {
 }
 
 func TestCheckOfTheFileAloneConnectsToNothing(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	r.source, r.broker = "127.0.0.1:1", "127.0.0.1:1"
 	if code, out := towpath(t, "check", "--offline", "-c", r.config()); code != 0 || !strings.Contains(out, "ok    configuration") {
 		t.Errorf("exit code %d: %s", code, out)

@@ -28,7 +28,7 @@ func (r *rig) edited(old, new string) string {
 }
 
 func TestBadInputEndsTheStartWithAClearErrorAndNothingBegun(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	good := r.config()
 	if code, out := towpath(t, "run", "-c", good); code != 1 || !strings.Contains(out, "run towpath init") {
 		t.Errorf("no state tables: exit code %d: %s", code, out)
@@ -105,12 +105,8 @@ func TestWrongUseOfTheCommandLineIsToldFromFailure(t *testing.T) {
 }
 
 func TestABrokerThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
-	proxy, err := lab.StartProxy(r.rabbit.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
+	r := oneServer(t)
+	proxy := proxied(t, r.rabbit.Addr())
 	proxy.Set(lab.Fault{Refuse: true})
 	r.broker = proxy.Addr()
 	config := r.config()
@@ -134,13 +130,9 @@ func TestABrokerThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
 }
 
 func TestADatabaseThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	r.init(r.config())
-	proxy, err := lab.StartProxy(r.mysql.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
+	proxy := proxied(t, r.mysql.Addr())
 	proxy.Set(lab.Fault{Refuse: true})
 	r.source = proxy.Addr()
 	p := start(t, r.config())
@@ -151,13 +143,10 @@ func TestADatabaseThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
 }
 
 func TestASecondStreamOfTheSameNameStandsByAndSaysWhoLeads(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	config := r.config()
-	r.init(config)
-	leader := start(t, config)
-	leader.publishing()
-	second := start(t, r.config())
-	second.says("standing by", 1)
+	leader := r.running(config)
+	second := r.standby()
 	if !strings.Contains(second.text(), fmt.Sprintf("/%d/", leader.cmd.Process.Pid)) {
 		t.Error("it does not say which process leads")
 	}
@@ -166,11 +155,9 @@ func TestASecondStreamOfTheSameNameStandsByAndSaysWhoLeads(t *testing.T) {
 }
 
 func TestAnAddressThatIsTakenEndsTheStart(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	config := r.config()
-	r.init(config)
-	p := start(t, config)
-	p.publishing()
+	p := r.running(config)
 	if code, out := towpath(t, "run", "-c", config); code != 1 || !strings.Contains(out, "http.listen") {
 		t.Errorf("exit code %d: %s", code, out)
 	}

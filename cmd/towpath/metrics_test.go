@@ -10,19 +10,14 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-
-	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
 // served runs a relay, sends a row, and returns its /metrics.
 func served(t *testing.T) string {
 	t.Helper()
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	config := r.config()
-	r.init(config)
-	p := start(t, config)
-	p.publishing()
+	p := r.running(config)
 	s := r.trade(1)
 	s.traded(10)
 	r.inbox.holds(s.stop())

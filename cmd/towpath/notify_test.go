@@ -11,16 +11,11 @@ import (
 	"time"
 
 	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
 func TestSystemdIsToldWhenTheRelayIsReadyAndWhenItStops(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
-	proxy, err := lab.StartProxy(r.rabbit.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
+	r := oneServer(t)
+	proxy := proxied(t, r.rabbit.Addr())
 	proxy.Set(lab.Fault{Refuse: true})
 	r.broker = proxy.Addr()
 	config := r.config()
@@ -48,7 +43,7 @@ func TestSystemdIsToldWhenTheRelayIsReadyAndWhenItStops(t *testing.T) {
 		}
 	}
 	cmd := exec.Command(os.Args[0], "run", "-c", config)
-	cmd.Env = append(os.Environ(), asTowpath+"=1", "NOTIFY_SOCKET="+socket.LocalAddr().String())
+	cmd.Env = programEnv("NOTIFY_SOCKET=" + socket.LocalAddr().String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -6,12 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 )
 
 const boundTable = `    columns: {id: id, key: aggregate, body: payload}
@@ -44,16 +40,8 @@ func (r *rig) bound() *amqp.Channel {
 	return ch
 }
 
-// parked waits until so many rows are parked and not ended.
-func (r *rig) parked(want int) {
-	r.t.Helper()
-	r.eventually(fmt.Sprintf("%d rows are parked", want), func() bool {
-		return r.count("SELECT COUNT(*) FROM "+r.state+".parked WHERE state IN ('waiting', 'failed')") == want
-	})
-}
-
 func TestParkedRowsAreListedShownRetriedAndDiscarded(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	ch := r.bound()
 	config := r.config()
 	r.init(config)
@@ -144,9 +132,7 @@ func TestKilledWhileRowsAreParkedARelayLosesNothingAndKeepsTheOrder(t *testing.T
 	eachServer(t, func(t *testing.T, r *rig) {
 		ch := r.bound()
 		config := r.config()
-		r.init(config)
-		p := start(t, config)
-		p.publishing()
+		p := r.running(config)
 		s := r.trade(3)
 		random := rand.New(rand.NewPCG(7, 2))
 		for round := range 8 {
@@ -178,19 +164,4 @@ func TestKilledWhileRowsAreParkedARelayLosesNothingAndKeepsTheOrder(t *testing.T
 		p.stop()
 		t.Logf("%d committed, %d duplicates in 8 kills", len(committed), duplicates)
 	})
-}
-
-// eventually asks until the answer is yes.
-func (r *rig) eventually(what string, yes func() bool) {
-	r.t.Helper()
-	deadline := time.After(60 * time.Second)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			r.t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }

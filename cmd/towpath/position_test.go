@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/towpath/towpath/checkpoint"
 )
@@ -16,44 +15,16 @@ const keepTable = `    columns: {id: id, key: aggregate, body: payload}
     on_gap: halt
 `
 
-// position reads the saved position once it has changed from the one that is known.
-func (r *rig) position(config, but string) string {
+// position reads the saved position, once there is one.
+func (r *rig) position(config string) string {
 	r.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		code, out := towpath(r.t, "position", "show", "-c", config, "--json")
-		if code == 0 && out != but {
-			return strings.TrimSpace(out)
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("no position was saved: exit code %d: %s", code, out)
-		}
-	}
-}
-
-// arrivals counts how often a message has arrived, once it has n times.
-func (in *inbox) arrivedTimes(id string, n int) {
-	in.t.Helper()
-	deadline := time.After(60 * time.Second)
-	for {
-		in.mu.Lock()
-		have := 0
-		for _, a := range in.arrived {
-			if a == id {
-				have++
-			}
-		}
-		changed := in.changed
-		in.mu.Unlock()
-		if have >= n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			in.t.Fatalf("message %s arrived %d times within 60 s, want %d", id, have, n)
-		}
-	}
+	var out string
+	r.eventually("a position is saved", func() bool {
+		var code int
+		code, out = towpath(r.t, "position", "show", "-c", config, "--json")
+		return code == 0
+	})
+	return strings.TrimSpace(out)
 }
 
 func TestAPositionThatIsSetBackSendsAgainUnderARunningRelay(t *testing.T) {
@@ -65,7 +36,7 @@ func TestAPositionThatIsSetBackSendsAgainUnderARunningRelay(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 		start(t, config).publishing()
-		first := r.position(config, "")
+		first := r.position(config)
 		r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}')")
 		r.inbox.arrivedTimes("1", 1)
 		set := []string{"position", "set", "-c", config, "--operator", "ann", "--reason", "restored"}
@@ -94,10 +65,8 @@ func TestAPositionThatIsSetAheadSkipsRowsThatNobodySent(t *testing.T) {
 	eachServer(t, func(t *testing.T, r *rig) {
 		r.table = keepTable
 		config := r.config()
-		r.init(config)
-		p := start(t, config)
-		p.publishing()
-		r.position(config, "")
+		p := r.running(config)
+		r.position(config)
 		p.stop()
 		r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}')")
 		if code, out := towpath(t, "position", "set", "-c", config, "--to", "now", "--operator", "ann", "--reason", "test data"); code != 0 || !strings.Contains(out, "under term 2") {
@@ -115,10 +84,8 @@ func TestAPositionThatIsSetAheadSkipsRowsThatNobodySent(t *testing.T) {
 func TestAPositionThatCannotBeReadFromIsNotSet(t *testing.T) {
 	eachServer(t, func(t *testing.T, r *rig) {
 		config := r.config()
-		r.init(config)
-		p := start(t, config)
-		p.publishing()
-		before := r.position(config, "")
+		p := r.running(config)
+		before := r.position(config)
 		p.stop()
 		var at checkpoint.Position
 		if err := json.Unmarshal([]byte(before), &at); err != nil {
@@ -156,12 +123,4 @@ func withoutGTIDs(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return string(out)
-}
-
-func (r *rig) count(query string) (n int) {
-	r.t.Helper()
-	if err := r.db.QueryRow(query).Scan(&n); err != nil {
-		r.t.Fatal(err)
-	}
-	return n
 }

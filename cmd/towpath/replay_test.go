@@ -7,10 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 	"github.com/towpath/towpath/relay"
 )
 
@@ -34,9 +31,7 @@ func TestReplaySendsRowsAgainUnderTheirIDsWhileTheStreamGoesOn(t *testing.T) {
 		r.table = strings.Replace(markTable, "failed: FAILED", "failed: FAILED, withdrawn: [GONE]", 1) + "    name: outbox\n"
 		r.exec("ALTER TABLE outbox ADD made DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)")
 		config := r.config()
-		r.init(config)
-		p := start(t, config)
-		p.publishing()
+		r.running(config)
 		r.exec(`INSERT INTO outbox (aggregate, type, payload) VALUES (7, 'a', '{"n": 1}'), (7, 'a', '{"n": 2}'), (8, 'b', '{"n": 3}'), (9, 'B', '{"n": 4}')`)
 		r.inbox.holds([]string{"1", "2", "3", "4"})
 		r.marked(4)
@@ -94,7 +89,7 @@ func TestAReplayedRowThatIsRefusedIsCountedAndNotParked(t *testing.T) {
 		r.init(config)
 		r.exec("INSERT INTO outbox (aggregate, type, payload) VALUES (7, 'nowhere', '{}')") // before the stream begins
 		start(t, config).publishing()
-		r.position(config, "")
+		r.position(config)
 		r.exec("INSERT INTO outbox (aggregate, type, payload) VALUES (7, 'orders', '{}')")
 		r.inbox.arrivedTimes("2", 1)
 		got := r.replay(config, 1, append(asAnn, "--all")...)
@@ -139,7 +134,7 @@ func TestReplayIsRefusedWhereItCannotBeDone(t *testing.T) {
 }
 
 func TestAReplayGoesOnUnderTheNextLeader(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	r.table = keepTable + "    name: outbox\n"
 	config := r.config()
 	r.init(config)
@@ -148,13 +143,10 @@ func TestAReplayGoesOnUnderTheNextLeader(t *testing.T) {
 	}
 	leader := start(t, config)
 	leader.publishing()
-	standby := start(t, r.config())
-	standby.says("standing by", 1)
+	r.standby()
 	done := make(chan relay.ReplayResult, 1)
 	go func() { done <- r.replay(config, 0, append(asAnn, "--all", "--rate", "50")...) }()
-	for r.count("SELECT COUNT(*) FROM "+r.state+".request WHERE result LIKE '%after%'") == 0 { // it has told how far it is
-		time.Sleep(20 * time.Millisecond)
-	}
+	r.counts(1, r.state+".request WHERE result LIKE '%after%'") // it has told how far it is
 	leader.kill()
 	if got := <-done; got.Rows != 200 || got.Sent != 200 || got.Refused != 0 {
 		t.Errorf("got %+v", got)
@@ -164,23 +156,5 @@ func TestAReplayGoesOnUnderTheNextLeader(t *testing.T) {
 	}
 	if code, out := towpath(t, "audit", "-c", config, "--action", "replay"); code != 0 || !strings.Contains(out, `"sent":200`) {
 		t.Errorf("audit: exit code %d: %s", code, out)
-	}
-}
-
-func (in *inbox) body(id string) string {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.bodies[id]
-}
-
-// marked waits until so many rows are marked as sent.
-func (r *rig) marked(n int) {
-	r.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for r.count("SELECT COUNT(*) FROM outbox WHERE status='SENT'") < n {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("fewer than %d rows are marked as sent within 30 s", n)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

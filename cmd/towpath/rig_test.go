@@ -5,20 +5,18 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/towpath/towpath/deploy/lab"
 	"github.com/towpath/towpath/deploy/lab/labtest"
@@ -101,10 +99,17 @@ log: {format: console}
 	return path
 }
 
+var ports sync.Map // given out by freePort
+
+// freePort finds a port that no other test of this process was given, outside of
+// the range in which package lab starts its servers.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range 50 {
-		port := 20000 + int(time.Now().UnixNano()/1000%9000)
+	for range 200 {
+		port := 10000 + rand.IntN(10000)
+		if _, given := ports.LoadOrStore(port, true); given {
+			continue
+		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			l.Close()
@@ -115,13 +120,19 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
+// programEnv is the environment of the program under test. A process that was
+// built with the race detector waits a second at its end unless it is told not to.
+func programEnv(more ...string) []string {
+	return append(os.Environ(), append([]string{asTowpath + "=1", "GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE")}, more...)...)
+}
+
 // towpath runs one command to its end and returns its exit code and all that it printed.
 func towpath(t *testing.T, args ...string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, os.Args[0], args...)
-	c.Env = append(os.Environ(), asTowpath+"=1")
+	c.Env = programEnv()
 	out, err := c.CombinedOutput()
 	if _, exited := err.(*exec.ExitError); err != nil && !exited {
 		t.Fatal(err)
@@ -152,7 +163,7 @@ func start(t *testing.T, config string) *process {
 	p.http = regexp.MustCompile(`127\.0\.0\.1:\d+"}\nlog`).FindString(string(text))
 	p.http = strings.TrimSuffix(p.http, "\"}\nlog")
 	p.cmd = exec.Command(os.Args[0], "run", "-c", config)
-	p.cmd.Env = append(os.Environ(), asTowpath+"=1")
+	p.cmd.Env = programEnv()
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p
 	if err := p.cmd.Start(); err != nil {
@@ -161,6 +172,9 @@ func start(t *testing.T, config string) *process {
 	go func() { _ = p.cmd.Wait(); close(p.ended) }()
 	t.Cleanup(func() {
 		p.kill()
+		if strings.Contains(p.text(), "WARNING: DATA RACE") {
+			t.Error("the process had a data race")
+		}
 		if t.Failed() {
 			t.Logf("log of process %d:\n%s", p.cmd.Process.Pid, p.text())
 		}
@@ -252,132 +266,4 @@ func (p *process) metric(name string) (value float64) {
 		}
 	}
 	return value
-}
-
-// inbox records every message that arrives, in order.
-type inbox struct {
-	t *testing.T
-
-	mu      sync.Mutex
-	arrived []string // message ids, duplicates included
-	bodies  map[string]string
-	changed chan struct{}
-}
-
-// consume declares a queue and records what arrives in it until the test ends;
-// it connects again after the broker was away.
-func consume(t *testing.T, v lab.Vhost, queue string) *inbox {
-	t.Helper()
-	in := &inbox{t: t, bodies: map[string]string{}, changed: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	ready := make(chan struct{})
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			in.session(ctx, v, queue, ready)
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	})
-	select {
-	case <-ready:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the consumer could not connect")
-	}
-	return in
-}
-
-func (in *inbox) session(ctx context.Context, v lab.Vhost, queue string, ready chan struct{}) {
-	c, err := amqp.DialConfig(v.URL(), amqp.Config{Heartbeat: 2 * time.Second})
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.CloseDeadline(time.Now().Add(time.Second)) })()
-	ch, err := c.Channel()
-	if err != nil {
-		return
-	}
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
-		return
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		return
-	}
-	select {
-	case <-ready:
-	default:
-		close(ready)
-	}
-	for d := range deliveries {
-		in.mu.Lock()
-		in.arrived = append(in.arrived, d.MessageId)
-		in.bodies[d.MessageId] = string(d.Body)
-		close(in.changed)
-		in.changed = make(chan struct{})
-		in.mu.Unlock()
-		if d.Ack(false) != nil {
-			return
-		}
-	}
-}
-
-// ids returns what has arrived so far.
-func (in *inbox) ids() []string {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return slices.Clone(in.arrived)
-}
-
-// holds waits until every one of the ids has arrived.
-func (in *inbox) holds(ids []string) {
-	in.t.Helper()
-	deadline := time.After(90 * time.Second)
-	for {
-		in.mu.Lock()
-		missing := 0
-		for _, id := range ids {
-			if _, ok := in.bodies[id]; !ok {
-				missing++
-			}
-		}
-		changed := in.changed
-		in.mu.Unlock()
-		if missing == 0 {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			in.t.Fatalf("%d of %d messages did not arrive within 90 s", missing, len(ids))
-		}
-	}
-}
-
-// account compares what arrived with what was committed, id by id, and returns
-// the number of duplicates.
-func (in *inbox) account(committed []string) (duplicates int) {
-	in.t.Helper()
-	want := map[string]int{}
-	for _, id := range committed {
-		want[id] = 0
-	}
-	for _, id := range in.ids() {
-		if _, ok := want[id]; !ok {
-			in.t.Errorf("message %s arrived, which nobody committed (P1)", id)
-			continue
-		}
-		want[id]++
-	}
-	for id, n := range want {
-		if n == 0 {
-			in.t.Errorf("message %s was committed and never arrived (P2)", id)
-		}
-		duplicates += max(0, n-1)
-	}
-	return duplicates
 }

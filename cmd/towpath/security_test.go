@@ -36,7 +36,7 @@ func replaced(t *testing.T, path string, pairs ...string) {
 }
 
 func TestSQLInTheNameOfATableIsRefusedInTheConfigurationAndQuotedOnTheServer(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	for _, name := range []string{"outbox`; DROP TABLE outbox; -- ", "outbox WHERE 1=1", "out box", "x'; DROP DATABASE " + r.schema} {
 		code, out := towpath(t, "check", "--offline", "-c", r.edited(r.schema+".outbox", `"`+r.schema+"."+name+`"`))
 		if code != 1 || !strings.Contains(out, "tables[0].table") {
@@ -76,7 +76,7 @@ func TestSQLInTheNameOfATableIsRefusedInTheConfigurationAndQuotedOnTheServer(t *
 }
 
 func TestAValueCannotBecomeAHeaderARouteOrALogLineOfItsOwn(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	r.exec("ALTER TABLE outbox MODIFY type VARCHAR(400), ADD COLUMN meta JSON")
 	conn, err := amqp.Dial(r.vhost.URL())
 	if err != nil {
@@ -97,9 +97,7 @@ func TestAValueCannotBecomeAHeaderARouteOrALogLineOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := r.edited(`routing_key: orders, type: "{type}"`, `routing_key: plain, type: "{type}", headers: {kind: "{type}"}, headers_from: meta`)
-	r.init(config)
-	p := start(t, config)
-	p.publishing()
+	p := r.running(config)
 	const crafted = "a\r\nx-evil: 1\r\n\r\nGET / \x1b[31m"
 	r.exec("INSERT INTO outbox (aggregate, type, payload) VALUES (1, ?, '{}')", crafted)
 	select {
@@ -126,33 +124,14 @@ func TestAValueCannotBecomeAHeaderARouteOrALogLineOfItsOwn(t *testing.T) {
 	}
 }
 
-// failed waits until so many rows are failed.
-func (r *rig) failed(want int) {
-	r.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		var n int
-		if err := r.db.QueryRow("SELECT COUNT(*) FROM outbox WHERE status = 'FAILED'").Scan(&n); err != nil {
-			r.t.Fatal(err)
-		}
-		if n == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%d rows are failed, want %d", n, want)
-		}
-	}
-}
-
 func TestTheHTTPSideAsksForItsTokenBoundsRequestsAndHasNoProfiler(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	config := r.config()
 	replaced(t, config, `http: {listen: "127.0.0.1:`, `http: {token_file: "`+config+`.token", listen: "0.0.0.0:`)
 	if err := os.WriteFile(config+".token", []byte("right-token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.init(config)
-	p := start(t, config)
-	p.publishing()
+	p := r.running(config)
 	text, _ := os.ReadFile(config)
 	_, port, _ := strings.Cut(string(text), "0.0.0.0:")
 	port, _, _ = strings.Cut(port, `"`)
@@ -305,7 +284,7 @@ func TestAServerThatAsksForAFileOfTheClientsGetsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := oneServer(t)
 	r.source = server.Addr()
 	config := r.config()
 	for _, args := range [][]string{{"check", "-c", config}, {"init", "-c", config}, {"suggest", "--table", "a.b", "-c", config}} {
@@ -318,8 +297,10 @@ func TestAServerThatAsksForAFileOfTheClientsGetsNone(t *testing.T) {
 	}
 }
 
+// It sets the environment and cuts every connection of the broker, so it does
+// not run beside other tests.
 func TestSecretsAndPayloadsAppearNowhere(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
+	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, newestRabbit))
 	secrets := map[string]string{
 		"MYSQL": "sekret-mysql-7f3a", "WRONG": "sekret-wrong-51cc", "AMQP": "sekret-amqp-90be", "TOKEN": "sekret-token-44d1", "FILE": "sekret-file-c0de", "PUBLIC": "queue-name",
 	}

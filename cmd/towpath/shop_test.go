@@ -19,12 +19,13 @@ type shop struct {
 	mu        sync.Mutex
 	committed []string
 	byKey     map[int][]string // in commit order: each key has one writer
+	changed   chan struct{}    // closed at the next commit
 }
 
 // trade starts writers, each with keys of its own.
 func (r *rig) trade(writers int) *shop {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &shop{r: r, cancel: cancel, byKey: map[int][]string{}}
+	s := &shop{r: r, cancel: cancel, byKey: map[int][]string{}, changed: make(chan struct{})}
 	r.t.Cleanup(func() { s.stop() })
 	for w := range writers {
 		s.wg.Go(func() { s.write(ctx, w, rand.New(rand.NewPCG(uint64(w), 42))) })
@@ -33,13 +34,17 @@ func (r *rig) trade(writers int) *shop {
 }
 
 func (s *shop) write(ctx context.Context, w int, random *rand.Rand) {
-	for n := 0; ctx.Err() == nil; n++ {
+	pace := time.NewTicker(5 * time.Millisecond) // a shop, not a benchmark: tests run beside each other
+	defer pace.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pace.C:
+		}
 		key := w*10 + random.IntN(3)
 		rows := 1 + random.IntN(4)
-		if err := s.transaction(ctx, key, rows, random.IntN(5) == 0); err != nil && ctx.Err() == nil {
-			// The database is away: wait for it, as a shop does.
-			time.Sleep(20 * time.Millisecond)
-		}
+		_ = s.transaction(ctx, key, rows, random.IntN(5) == 0) // if the database is away, the shop tries on
 	}
 }
 
@@ -74,17 +79,23 @@ func (s *shop) transaction(ctx context.Context, key, rows int, rollback bool) er
 	defer s.mu.Unlock()
 	s.committed = append(s.committed, ids...)
 	s.byKey[key] = append(s.byKey[key], ids...)
+	close(s.changed)
+	s.changed = make(chan struct{})
 	return nil
 }
 
 // there looks a row up, once the database answers again.
 func (s *shop) there(id string) bool {
-	for {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var n int
-		if err := s.r.db.QueryRow("SELECT COUNT(*) FROM outbox WHERE id = ?", id).Scan(&n); err == nil {
+		err := s.r.db.QueryRow("SELECT COUNT(*) FROM outbox WHERE id = ?", id).Scan(&n)
+		if err == nil {
 			return n == 1
 		}
-		time.Sleep(50 * time.Millisecond)
+		if time.Now().After(deadline) {
+			s.r.t.Errorf("the database did not answer within a minute: %v", err)
+			return false
+		}
 	}
 }
 
@@ -99,18 +110,35 @@ func (s *shop) stop() []string {
 
 // traded waits until so many rows more were committed.
 func (s *shop) traded(n int) {
-	s.mu.Lock()
-	want := len(s.committed) + n
-	s.mu.Unlock()
-	for {
+	s.r.t.Helper()
+	deadline := time.After(time.Minute)
+	for want := -1; ; {
 		s.mu.Lock()
-		have := len(s.committed)
+		if want < 0 {
+			want = len(s.committed) + n
+		}
+		have, changed := len(s.committed), s.changed
 		s.mu.Unlock()
 		if have >= want {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-changed:
+		case <-deadline:
+			s.r.t.Fatalf("%d rows were to be committed within a minute, %d were", want, have)
+		}
 	}
+}
+
+// accounted ends trading, waits until all that was committed has arrived, and
+// compares both id by id and key by key.
+func (s *shop) accounted() (committed []string, duplicates int) {
+	s.r.t.Helper()
+	committed = s.stop()
+	s.r.inbox.holds(committed)
+	duplicates = s.r.inbox.account(committed)
+	s.inOrder()
+	return committed, duplicates
 }
 
 // inOrder checks that the first arrival of each key's rows is in commit order (P6).

@@ -5,30 +5,30 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/towpath/towpath/deploy/lab"
-	"github.com/towpath/towpath/deploy/lab/labtest"
 	"github.com/towpath/towpath/relay"
 )
 
 // status asks for the overview as JSON until it is as wanted, and returns it.
 func (r *rig) status(config string, wanted func(*relay.Overview) bool) *relay.Overview {
 	r.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		_, out := towpath(r.t, "status", "-c", config, "--json")
-		o := new(relay.Overview)
+	var o *relay.Overview
+	var out string
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("the last status:\n%s", out)
+		}
+	}()
+	r.eventually("the status is as wanted", func() bool {
+		_, out = towpath(r.t, "status", "-c", config, "--json")
+		o = new(relay.Overview)
 		if err := json.Unmarshal([]byte(out), o); err != nil {
 			r.t.Fatalf("%v:\n%s", err, out)
 		}
-		if wanted(o) {
-			return o
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("the status did not become as wanted:\n%s", out)
-		}
-	}
+		return wanted(o)
+	})
+	return o
 }
 
 func TestStatusShowsWhoLeadsHowFarItIsAndWhatWaits(t *testing.T) {
@@ -41,8 +41,7 @@ func TestStatusShowsWhoLeadsHowFarItIsAndWhatWaits(t *testing.T) {
 		}
 		leader := start(t, config)
 		leader.publishing()
-		standby := start(t, r.config())
-		standby.says("standing by", 1)
+		standby := r.standby()
 		r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}'), (8, '{}')")
 		r.inbox.holds([]string{"1", "2"})
 
@@ -81,8 +80,7 @@ func TestStatusNamesWhatIsParkedAndTheClosedDestination(t *testing.T) {
 	eachServer(t, func(t *testing.T, r *rig) {
 		r.table = strings.Replace(markTable, "routing_key: orders", `routing_key: "{type}"`, 1)
 		config := r.config()
-		r.init(config)
-		start(t, config).publishing()
+		r.running(config)
 		r.exec("INSERT INTO outbox (aggregate, type, payload) VALUES (7, 'orders', '{}'), (8, 'nowhere', '{}'), (9, 'nowhere', '{}'), (9, 'nowhere', '{}')")
 		o := r.status(config, func(o *relay.Overview) bool {
 			return o.Leader != nil && o.Leader.Leading != nil && o.Leader.Leading.Closed == 1 && len(o.Waits) == 2 && o.Leader.Leading.Window == 0
@@ -107,24 +105,15 @@ func TestStatusNamesWhatIsParkedAndTheClosedDestination(t *testing.T) {
 }
 
 func TestStatusOfAStoppedBrokerSaysHowFarTheStreamIsBehind(t *testing.T) {
-	r := newRig(t, labtest.MySQL(t, servers[0]), labtest.Rabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43}))
-	proxy, err := lab.StartProxy(r.rabbit.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
+	r := oneServer(t)
+	proxy := proxied(t, r.rabbit.Addr())
 	r.broker = proxy.Addr()
 	config := r.config()
-	r.init(config)
-	p := start(t, config)
-	p.publishing()
+	r.running(config).says("swept", 1) // from here on rows come by the stream
 	proxy.Set(lab.BlackHole)
 	r.exec("INSERT INTO outbox (aggregate, payload) VALUES (7, '{}')")
-	o := r.status(config, func(o *relay.Overview) bool {
+	r.status(config, func(o *relay.Overview) bool {
 		l := o.Leader
-		return l != nil && l.Leading != nil && l.Leading.Behind != nil && l.Leading.Behind.Bytes > 0 && l.Leading.Behind.Seconds > 1
+		return l != nil && l.Leading != nil && l.Leading.Behind != nil && l.Leading.Behind.Bytes > 0 && l.Leading.Behind.Seconds > 1 && l.Leading.Window == 1
 	})
-	if o.Leader.Leading.Window != 1 {
-		t.Errorf("%d rows in hand", o.Leader.Leading.Window)
-	}
 }
