@@ -224,7 +224,7 @@ func (s statement) defines(t TableName) (shape, rows bool) {
 	case "VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "ALGORITHM", "DEFINER", "SQL":
 		return false, false
 	}
-	if action == "TRUNCATE" || !s.names(t.Name) {
+	if action == "TRUNCATE" || !s.names(t.Name) || s.elsewhere(t.Schema) {
 		return false, false
 	}
 	text := bytes.ToUpper(s.text)
@@ -244,8 +244,14 @@ func (s statement) defines(t TableName) (shape, rows bool) {
 	return true, false
 }
 
+// elsewhere reports whether the statement cannot reach a schema: it ran in
+// another one, and what it names without a schema is there.
+func (s statement) elsewhere(schema string) bool {
+	return len(s.schema) > 0 && !strings.EqualFold(string(s.schema), schema) && !s.names(schema)
+}
+
 // target reports whether name may be the first name behind TABLE. Its schema is
-// not looked at: the default one is the session's.
+// not looked at.
 func (s statement) target(name string) bool {
 	_, rest, found := bytes.Cut(bytes.ToUpper(s.text), []byte("TABLE"))
 	if !found {

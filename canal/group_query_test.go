@@ -66,9 +66,30 @@ func TestDefinitionsAreOfTheTablesThatTheyChange(t *testing.T) {
 		"CREATE TEMPORARY TABLE outbox (a INT)":                   {true, false},
 		"/*!50100 ALTER TABLE outbox ADD a INT */":                {true, false},
 	} {
-		shape, rows := (statement{text: []byte(text)}).defines(outbox)
-		if got := [2]bool{shape, rows}; got != want {
-			t.Errorf("%q: shape and rows %v, want %v", text, got, want)
+		for _, schema := range []string{"shop", "SHOP", ""} { // names of schemas may differ in case alone
+			shape, rows := (statement{schema: []byte(schema), text: []byte(text)}).defines(outbox)
+			if got := [2]bool{shape, rows}; got != want {
+				t.Errorf("%q in %q: shape and rows %v, want %v", text, schema, got, want)
+			}
+		}
+	}
+}
+
+// Shops that share a server have tables of the same name: one that changes its
+// own must not make the others' rows uncertain.
+func TestADefinitionOfAnotherSchemasTableIsNotOurs(t *testing.T) {
+	for text, want := range map[string]bool{
+		"ALTER TABLE outbox ADD a INT":                         false,
+		"DROP TABLE IF EXISTS outbox":                          false,
+		"CREATE INDEX i ON outbox (a)":                         false,
+		"ALTER TABLE shop.outbox ADD a INT":                    true,
+		"ALTER TABLE `Shop`.outbox ADD a INT":                  true,
+		"RENAME TABLE outbox TO shop.outbox":                   true,
+		"ALTER TABLE x EXCHANGE PARTITION p WITH TABLE outbox": false,
+		"DROP DATABASE shop":                                   true,
+	} {
+		if shape, rows := (statement{schema: []byte("shop2"), text: []byte(text)}).defines(TableName{"shop", "outbox"}); shape != want || rows {
+			t.Errorf("%q in another schema: shape %v and rows %v, want %v and none", text, shape, rows, want)
 		}
 	}
 }
