@@ -1,15 +1,18 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/configs"
 )
 
 func newAudit() *cobra.Command {
@@ -40,36 +43,33 @@ messages, such as closing a gap.`,
 		if *limit < 1 {
 			return &usageError{errors.New("--limit must be at least 1")}
 		}
-		config, err := load()
-		if err != nil {
-			return err
-		}
-		db, store, err := openState(c.Context(), config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		entries, err := store.Audits(c.Context(), config.Name, f, *limit)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			encoder := json.NewEncoder(c.OutOrStdout())
-			for _, e := range entries {
-				if err := encoder.Encode(e); err != nil {
-					return err
-				}
+		return withState(c, load, func(config *configs.Config, _ *sql.DB, store *checkpoint.Store) error {
+			entries, err := store.Audits(c.Context(), config.Name, f, *limit)
+			if err != nil {
+				return err
 			}
-			return nil
-		}
-		table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "AT\tTERM\tACTION\tOPERATOR\tREASON\tDETAIL")
-		for _, e := range entries {
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", e.At[:min(len(e.At), 19)], e.Term, e.Action, dash(printable(e.Operator)), dash(printable(e.Reason)), e.Detail)
-		}
-		return table.Flush()
+			return printAudit(c.OutOrStdout(), entries, *asJSON)
+		})
 	}
 	return c
+}
+
+func printAudit(out io.Writer, entries []checkpoint.Audit, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		for _, e := range entries {
+			if err := encoder.Encode(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "AT\tTERM\tACTION\tOPERATOR\tREASON\tDETAIL")
+	for _, e := range entries {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", e.At[:min(len(e.At), 19)], e.Term, e.Action, dash(printable(e.Operator)), dash(printable(e.Reason)), e.Detail)
+	}
+	return table.Flush()
 }
 
 // parseMoment reads a time, or a duration ago; "" is the zero time.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/configs"
 	"github.com/towpath/towpath/relay"
+	"github.com/towpath/towpath/relay/rabbit"
 )
 
 func newParked() *cobra.Command {
@@ -116,16 +119,9 @@ func newParkedList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		config, err := load()
-		if err != nil {
-			return err
-		}
-		db, store, err := openState(c.Context(), config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		return listParked(c.Context(), c.OutOrStdout(), store, config.Name, chosen, *limit, *asJSON)
+		return withState(c, load, func(config *configs.Config, _ *sql.DB, store *checkpoint.Store) error {
+			return listParked(c.Context(), c.OutOrStdout(), store, config.Name, chosen, *limit, *asJSON)
+		})
 	}
 	return c
 }
@@ -225,51 +221,49 @@ func newParkedShow() *cobra.Command {
 		if len(ids) == 0 {
 			return &usageError{errors.New("name at least one message id")}
 		}
-		config, err := load()
-		if err != nil {
-			return err
-		}
-		ctx := c.Context()
-		db, store, err := openState(ctx, config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		filter := checkpoint.ParkedFilter{IDs: ids, States: []checkpoint.ParkedState{checkpoint.ParkedWaiting, checkpoint.ParkedFailed,
-			checkpoint.ParkedSent, checkpoint.ParkedDiscarded, checkpoint.ParkedWithdrawn, checkpoint.ParkedGone, checkpoint.ParkedFiltered}}
-		rows, err := store.ParkedRows(ctx, config.Name, filter, 0, 1000)
-		if err != nil {
-			return err
-		}
-		if len(rows) == 0 {
-			return fmt.Errorf("no parked row has the message id %s", strings.Join(ids, " or "))
-		}
-		for i := range rows {
-			l := lineOf(&rows[i])
-			if *body {
-				m, end, err := relay.ParkedMessage(ctx, config, db, store, rows[i].Parked)
-				if err != nil {
-					return fmt.Errorf("read the message of %s: %w", l.ID, err)
-				}
-				l.Message = &parkedMessage{Type: m.Type, Body: string(m.Body), End: string(end)}
-				if !utf8.Valid(m.Body) {
-					text, _ := json.Marshal(m.Body) // bytes always have a form
-					l.Message.Body, l.Message.Bytes = strings.Trim(string(text), `"`), true
-				}
-				if len(m.Headers) > 0 {
-					l.Message.Headers = map[string]any{}
-					for _, h := range m.Headers {
-						l.Message.Headers[h.Name] = h.Value
-					}
-				}
-			}
-			if err := printParked(c.OutOrStdout(), l, *asJSON); err != nil {
+		return withState(c, load, func(config *configs.Config, db *sql.DB, store *checkpoint.Store) error {
+			rows, err := store.ParkedRows(c.Context(), config.Name, checkpoint.ParkedFilter{IDs: ids, States: everyState}, 0, 1000)
+			if err != nil {
 				return err
 			}
-		}
-		return nil
+			if len(rows) == 0 {
+				return fmt.Errorf("no parked row has the message id %s", strings.Join(ids, " or "))
+			}
+			for i := range rows {
+				l := lineOf(&rows[i])
+				if *body {
+					m, end, err := relay.ParkedMessage(c.Context(), config, db, store, rows[i].Parked)
+					if err != nil {
+						return fmt.Errorf("read the message of %s: %w", l.ID, err)
+					}
+					l.Message = messageOf(m, end)
+				}
+				if err := printParked(c.OutOrStdout(), l, *asJSON); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	return c
+}
+
+var everyState = []checkpoint.ParkedState{checkpoint.ParkedWaiting, checkpoint.ParkedFailed,
+	checkpoint.ParkedSent, checkpoint.ParkedDiscarded, checkpoint.ParkedWithdrawn, checkpoint.ParkedGone, checkpoint.ParkedFiltered}
+
+func messageOf(m rabbit.Message, end checkpoint.ParkedState) *parkedMessage {
+	p := &parkedMessage{Type: m.Type, Body: string(m.Body), End: string(end)}
+	if !utf8.Valid(m.Body) {
+		text, _ := json.Marshal(m.Body) // bytes always have a form
+		p.Body, p.Bytes = strings.Trim(string(text), `"`), true
+	}
+	if len(m.Headers) > 0 {
+		p.Headers = map[string]any{}
+		for _, h := range m.Headers {
+			p.Headers[h.Name] = h.Value
+		}
+	}
+	return p
 }
 
 func printParked(out io.Writer, l parkedLine, asJSON bool) error {
@@ -322,35 +316,32 @@ func newParkedChange(kind, done string) *cobra.Command {
 				return &usageError{fmt.Errorf("rows in state %s have ended: nothing can be done to them", s)}
 			}
 		}
-		config, err := load()
-		if err != nil {
-			return err
-		}
-		db, store, err := openState(c.Context(), config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		began := time.Now()
-		var result relay.ParkedResult
-		if err := change.ask(c.Context(), store, config.Name, kind, chosen, &result); err != nil {
-			return err
-		}
-		if *asJSON {
-			return json.NewEncoder(c.OutOrStdout()).Encode(result)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%d of %d rows %s in %s", result.Changed, result.Rows, done, time.Since(began).Round(time.Millisecond))
-		if result.UnderWay > 0 {
-			fmt.Fprintf(c.OutOrStdout(), "; %d were just being sent and are %s only if the broker refuses them", result.UnderWay, done)
-		}
-		if result.Ended > 0 {
-			fmt.Fprintf(c.OutOrStdout(), "; %d had ended meanwhile", result.Ended)
-		}
-		fmt.Fprintln(c.OutOrStdout())
-		if result.Rows == 0 && len(chosen.IDs) > 0 {
-			return fmt.Errorf("no parked row has the message id %s", strings.Join(chosen.IDs, " or "))
-		}
-		return nil
+		return withState(c, load, func(config *configs.Config, _ *sql.DB, store *checkpoint.Store) error {
+			began := time.Now()
+			var result relay.ParkedResult
+			if err := change.ask(c.Context(), store, config.Name, kind, chosen, &result); err != nil {
+				return err
+			}
+			if *asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(result)
+			}
+			printParkedResult(c.OutOrStdout(), result, done, time.Since(began))
+			if result.Rows == 0 && len(chosen.IDs) > 0 {
+				return fmt.Errorf("no parked row has the message id %s", strings.Join(chosen.IDs, " or "))
+			}
+			return nil
+		})
 	}
 	return c
+}
+
+func printParkedResult(out io.Writer, r relay.ParkedResult, done string, took time.Duration) {
+	fmt.Fprintf(out, "%d of %d rows %s in %s", r.Changed, r.Rows, done, took.Round(time.Millisecond))
+	if r.UnderWay > 0 {
+		fmt.Fprintf(out, "; %d were just being sent and are %s only if the broker refuses them", r.UnderWay, done)
+	}
+	if r.Ended > 0 {
+		fmt.Fprintf(out, "; %d had ended meanwhile", r.Ended)
+	}
+	fmt.Fprintln(out)
 }

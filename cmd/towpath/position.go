@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/configs"
 	"github.com/towpath/towpath/relay"
 )
 
@@ -35,26 +37,19 @@ tail --from and position set --to take.`,
 	load := configFlag(c)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		config, err := load()
-		if err != nil {
+		return withState(c, load, func(config *configs.Config, _ *sql.DB, store *checkpoint.Store) error {
+			p, age, err := store.SavedPosition(c.Context(), config.Name)
+			switch {
+			case err != nil:
+				return err
+			case p.IsZero():
+				return fmt.Errorf("stream %s has no position yet: its first leader saves one", config.Name)
+			case *asJSON:
+				return json.NewEncoder(c.OutOrStdout()).Encode(p)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s\nserver %s, saved %s ago\n", p, p.Server, span(age.Seconds()))
 			return err
-		}
-		db, store, err := openState(c.Context(), config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		p, age, err := store.SavedPosition(c.Context(), config.Name)
-		switch {
-		case err != nil:
-			return err
-		case p.IsZero():
-			return fmt.Errorf("stream %s has no position yet: its first leader saves one", config.Name)
-		case *asJSON:
-			return json.NewEncoder(c.OutOrStdout()).Encode(p)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%s\nserver %s, saved %s ago\n", p, p.Server, span(age.Seconds()))
-		return nil
+		})
 	}
 	return c
 }
@@ -76,15 +71,14 @@ show --json prints, or gtid: and a GTID set. It is read from before it is saved,
 	}
 	load := configFlag(c)
 	to := c.Flags().String("to", "", "where to: FILE:OFFSET, now, gtid:SET, or JSON (required)")
-	operator := c.Flags().String("operator", "", "who does this, for the audit (required)")
-	reason := c.Flags().String("reason", "", "why, for the audit (required)")
+	author := authorFlags(c)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *to == "" {
 			return &usageError{errors.New("--to is required")}
 		}
-		if *operator == "" || *reason == "" {
-			return &usageError{errors.New("--operator and --reason are required: what is changed is audited")}
+		if err := author.check(); err != nil {
+			return err
 		}
 		place := *to
 		if place == "now" {
@@ -98,7 +92,7 @@ show --json prints, or gtid: and a GTID set. It is read from before it is saved,
 		if err != nil {
 			return err
 		}
-		moved, err := relay.SetPosition(c.Context(), config, target, *operator, *reason)
+		moved, err := relay.SetPosition(c.Context(), config, target, *author.operator, *author.reason)
 		if err != nil {
 			return err
 		}

@@ -35,9 +35,7 @@ func (r *rig) done(args string) (state string, answer struct {
 }
 
 func TestTheLeaderMarksAsDoneWhatIsStillAsSentAndAuditsIt(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, r *rig) {
-		t.Parallel()
 		ddl, err := os.ReadFile("../../deploy/sql/inbox.sql")
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/towpath/towpath/checkpoint"
 	"github.com/towpath/towpath/configs"
 	"github.com/towpath/towpath/relay"
 )
@@ -63,11 +65,9 @@ rows were refused or ids have no row. With --dry-run it counts, sends nothing, a
 				return err
 			}
 		}
-		config, err := load()
-		if err != nil {
-			return err
-		}
-		return f.run(c, config, change, what)
+		return withState(c, load, func(config *configs.Config, db *sql.DB, store *checkpoint.Store) error {
+			return f.run(c, config, db, store, change, what)
+		})
 	}
 	return c
 }
@@ -139,12 +139,7 @@ func (f *replayFlags) readIDs(what *relay.Replay, stdin io.Reader) error {
 }
 
 // run has it done, ids in as many requests as they need.
-func (f *replayFlags) run(c *cobra.Command, config *configs.Config, change change, what relay.Replay) error {
-	db, store, err := openState(c.Context(), config)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+func (f *replayFlags) run(c *cobra.Command, config *configs.Config, db *sql.DB, store *checkpoint.Store, change change, what relay.Replay) error {
 	do := func(part relay.Replay) (result relay.ReplayResult, err error) {
 		if f.dryRun {
 			return relay.ReplayDryRun(c.Context(), config, db, store, part)

@@ -18,37 +18,47 @@ import (
 	"github.com/towpath/towpath/relay"
 )
 
-// openState opens the state tables that the configuration names.
-func openState(ctx context.Context, config *configs.Config) (*sql.DB, *checkpoint.Store, error) {
-	db := checkpoint.Connect(relay.Endpoint(config), checkpoint.Session{IdleTimeout: config.Lease.TTL})
-	store, err := checkpoint.Open(ctx, db, config.State.Schema)
+// withState loads the configuration, opens the state tables that it names, and
+// has a command use them.
+func withState(c *cobra.Command, load func() (*configs.Config, error), use func(*configs.Config, *sql.DB, *checkpoint.Store) error) error {
+	config, err := load()
 	if err != nil {
-		db.Close()
-		return nil, nil, err
+		return err
 	}
-	return db, store, nil
+	db := checkpoint.Connect(relay.Endpoint(config), checkpoint.Session{IdleTimeout: config.Lease.TTL})
+	defer db.Close()
+	store, err := checkpoint.Open(c.Context(), db, config.State.Schema)
+	if err != nil {
+		return err
+	}
+	return use(config, db, store)
 }
 
-// change is what every command that changes something is told.
-type change struct {
-	operator, reason *string
-	patience         *time.Duration
-}
+// author is who changes something, and why.
+type author struct{ operator, reason *string }
 
-func changeFlags(c *cobra.Command) change {
-	f := c.Flags()
-	return change{
-		operator: f.String("operator", "", "who does this, for the audit (required)"),
-		reason:   f.String("reason", "", "why, for the audit (required)"),
-		patience: f.Duration("wait", 15*time.Second, "how long to wait for a leader to take the request"),
+func authorFlags(c *cobra.Command) author {
+	return author{
+		operator: c.Flags().String("operator", "", "who does this, for the audit (required)"),
+		reason:   c.Flags().String("reason", "", "why, for the audit (required)"),
 	}
 }
 
-func (c change) check() error {
-	if *c.operator == "" || *c.reason == "" {
+func (a author) check() error {
+	if *a.operator == "" || *a.reason == "" {
 		return &usageError{errors.New("--operator and --reason are required: what is changed is audited")}
 	}
 	return nil
+}
+
+// change is what every command is told that has the leader change something.
+type change struct {
+	author
+	patience *time.Duration
+}
+
+func changeFlags(c *cobra.Command) change {
+	return change{authorFlags(c), c.Flags().Duration("wait", 15*time.Second, "how long to wait for a leader to take the request")}
 }
 
 // ask has the leader carry out a request and waits for its outcome, into result.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/configs"
 	"github.com/towpath/towpath/relay"
 )
 
@@ -43,20 +46,13 @@ original message ids; --accept-loss goes on without them.`,
 		if err := change.check(); err != nil {
 			return err
 		}
-		config, err := load()
-		if err != nil {
+		return withState(c, load, func(config *configs.Config, _ *sql.DB, store *checkpoint.Store) error {
+			if err := change.ask(c.Context(), store, config.Name, relay.RequestResume, r, nil); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(c.OutOrStdout(), "resumed")
 			return err
-		}
-		db, store, err := openState(c.Context(), config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		if err := change.ask(c.Context(), store, config.Name, relay.RequestResume, r, nil); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), "resumed")
-		return err
+		})
 	}
 	return c
 }

@@ -2,17 +2,22 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/towpath/towpath/checkpoint"
 	"github.com/towpath/towpath/configs"
 	"github.com/towpath/towpath/relay"
 )
@@ -23,44 +28,45 @@ func newStatus() *cobra.Command {
 		Short: "Show how the stream stands: leader, position, lag, what waits and why",
 		Long: `Reads the state tables and the source, and asks the leader over HTTP for what only it knows: how far it is behind,
 what is in hand, which destinations are closed. A leader whose HTTP side cannot be reached from here is said to be
-unseen; all else is shown all the same. It exits with 1 when nobody leads, or when the leader is not at work.`,
-		Example: "  towpath status -c shop.yaml\n  towpath status -c shop.yaml --json | jq .saved.bytes_behind",
+unseen; all else is shown all the same. It exits with 1 when nobody leads, or when the leader is not at work.
+
+Where the leader listens is written in the state tables, which others may be able to change. So http.token goes by itself
+only to this machine, at the port of http.listen; anywhere else you name the address with --leader.`,
+		Example: "  towpath status -c shop.yaml\n  towpath status -c shop.yaml --leader relay2.internal:8973\n  towpath status -c shop.yaml --json | jq .saved.bytes_behind",
 		Args:    noArguments,
 	}
 	load := configFlag(c)
+	leader := c.Flags().String("leader", "", "HOST:PORT at which the leader is asked, with http.token [from the state tables]")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		config, err := load()
-		if err != nil {
+		if _, _, err := net.SplitHostPort(*leader); *leader != "" && err != nil {
+			return &usageError{fmt.Errorf("--leader %q is not HOST:PORT", *leader)}
+		}
+		return withState(c, load, func(config *configs.Config, db *sql.DB, store *checkpoint.Store) error {
+			o, err := relay.Look(c.Context(), config, db, store)
+			if err != nil {
+				return err
+			}
+			askLeader(c.Context(), config.HTTP, o, *leader)
+			if *asJSON {
+				encoder := json.NewEncoder(c.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				err = encoder.Encode(o)
+			} else {
+				err = printOverview(c.OutOrStdout(), o)
+			}
+			if err == nil && (!o.Lease.Held || o.Leader != nil && o.Leader.Problem != "") {
+				return errReported
+			}
 			return err
-		}
-		db, store, err := openState(c.Context(), config)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		o, err := relay.Look(c.Context(), config, db, store)
-		if err != nil {
-			return err
-		}
-		askLeader(c.Context(), config, o)
-		if *asJSON {
-			encoder := json.NewEncoder(c.OutOrStdout())
-			encoder.SetIndent("", "  ")
-			err = encoder.Encode(o)
-		} else {
-			err = printOverview(c.OutOrStdout(), o)
-		}
-		if err == nil && (!o.Lease.Held || o.Leader != nil && o.Leader.Problem != "") {
-			return errReported
-		}
-		return err
+		})
 	}
 	return c
 }
 
-// askLeader asks the leader's HTTP side.
-func askLeader(ctx context.Context, config *configs.Config, o *relay.Overview) {
+// askLeader asks the leader's HTTP side: at the address that a person gave, or
+// else where the state tables say that it is.
+func askLeader(ctx context.Context, c configs.HTTP, o *relay.Overview, given string) {
 	if !o.Lease.Held {
 		return
 	}
@@ -69,30 +75,64 @@ func askLeader(ctx context.Context, config *configs.Config, o *relay.Overview) {
 		if m.Holder != o.Lease.Holder {
 			continue
 		}
-		status, err := fetchStatus(ctx, config.HTTP, m.HTTP)
+		address := given
+		if address == "" {
+			address = m.HTTP
+			if own, ours := ownAddress(c.Listen, address); ours {
+				address = own
+			} else if c.Token.IsSet() {
+				o.NoReply = fmt.Sprintf("the state tables say that it listens on %s, and http.token is not sent there unasked: if that is the leader, repeat with --leader %[1]s", address)
+				continue
+			}
+		}
+		status, err := fetchStatus(ctx, c.Token, address)
 		switch {
 		case err != nil:
 			o.NoReply = err.Error()
 		case status.Holder != m.Holder: // a loopback address of another machine, or a later process
-			o.NoReply = fmt.Sprintf("another process answers at %s", m.HTTP)
+			o.NoReply = fmt.Sprintf("another process answers at %s", address)
 		default:
 			o.Leader, o.NoReply = status, ""
 		}
 	}
 }
 
+// ownAddress is where this machine is asked, if that is what an address means:
+// loopback or http.listen itself, or the machine's name where it listens on all
+// addresses, each at the port of http.listen. Names are compared and not looked
+// up: who answers to a name may be somebody else.
+func ownAddress(listen, address string) (string, bool) {
+	at, own, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", false
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port != own {
+		return "", false
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() || address == listen {
+		return address, true
+	}
+	all, err := netip.ParseAddr(at)
+	name, unnamed := os.Hostname()
+	if everywhere := at == "" || err == nil && all.IsUnspecified(); everywhere && unnamed == nil && host == name {
+		return net.JoinHostPort("127.0.0.1", port), true
+	}
+	return "", false
+}
+
 // maxStatus bounds an answer, bytes.
 const maxStatus = 4 << 20
 
-func fetchStatus(ctx context.Context, c configs.HTTP, address string) (*relay.Status, error) {
+func fetchStatus(ctx context.Context, secret configs.Secret, address string) (*relay.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/status", nil)
 	if err != nil {
 		return nil, err
 	}
-	if c.Token.IsSet() {
-		token, err := c.Token.Read()
+	if secret.IsSet() {
+		token, err := secret.Read()
 		if err != nil {
 			return nil, err
 		}
