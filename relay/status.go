@@ -75,11 +75,9 @@ type loopReport struct {
 
 // report is asked for over inquiries.
 func (l *loop) report() loopReport {
-	r := loopReport{low: l.low.Clone(), read: l.read, window: l.window.len(), writes: len(l.writes) + len(l.writing) + len(l.locked), locked: len(l.locked),
+	r := loopReport{low: l.low.Clone(), unsettled: l.window.unsettledSince(), read: l.read, window: l.window.len(),
+		writes: len(l.writes) + len(l.writing) + len(l.locked), locked: len(l.locked),
 		closed: l.lot.dests.closed}
-	if len(l.window.marks) > 0 {
-		r.unsettled = l.window.marks[0].end.Time
-	}
 	if r.closed > 0 {
 		r.closedList = l.lot.dests.listClosed(time.Now())
 	}

@@ -31,6 +31,7 @@ type mark struct {
 	after uint64              // due once all rows below this number are settled
 	end   checkpoint.Mark     // the last group's end
 	more  *checkpoint.GTIDSet // GTIDs of the groups melted into this one, nil for a single group
+	since time.Time           // commit time of the first group
 	rows  bool                // a group with rows of ours is among them: saving it is due
 }
 
@@ -53,13 +54,13 @@ func (w *window) add() uint64 {
 func (w *window) end(m checkpoint.Mark, rows bool) {
 	after := w.next()
 	if n := len(w.marks); n > 0 && w.marks[n-1].after == after {
-		w.marks[n-1].melt(&mark{end: m, rows: rows})
+		w.marks[n-1].melt(&mark{end: m, rows: rows}) // since stays that of the first
 		return
 	}
 	if len(w.marks) >= maxMarks {
 		w.thin()
 	}
-	w.marks = append(w.marks, mark{after: after, end: m, rows: rows})
+	w.marks = append(w.marks, mark{after: after, end: m, since: m.Time, rows: rows})
 }
 
 // maxMarks bounds the marks behind a row that is stuck: about 128 bytes each.
@@ -132,6 +133,15 @@ func (w *window) advance(low *checkpoint.Position) (moved, rows bool) {
 	}
 	w.marks = append(w.marks[:0], w.marks[n:]...)
 	return moved, rows
+}
+
+// unsettledSince is the commit time of the first group that is not settled, zero
+// when all that was read to a group's end is.
+func (w *window) unsettledSince() time.Time {
+	if len(w.marks) == 0 {
+		return time.Time{}
+	}
+	return w.marks[0].since
 }
 
 // next is the number that the next row will get.

@@ -3,6 +3,7 @@ package relay
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/towpath/towpath/checkpoint"
 )
@@ -47,6 +48,35 @@ func TestForeignGroupsBehindAStuckRowTakeNoRoom(t *testing.T) {
 	w.settle(stuck)
 	if _, rows := w.advance(&low); !rows || low.Offset != 100_000 || low.GTIDs.String() != "01000000-0000-0000-0000-000000000000:1-100000" {
 		t.Fatalf("low-water %s", low)
+	}
+}
+
+// Else status says that a stream is up to date while a row waits for an hour.
+func TestForeignGroupsDoNotHideSinceWhenARowWaits(t *testing.T) {
+	w := newWindow()
+	var low checkpoint.Position
+	began := time.Unix(1_800_000_000, 0)
+	if !w.unsettledSince().IsZero() {
+		t.Error("nothing waits")
+	}
+	at := func(n uint64) checkpoint.Mark {
+		m := markAt(n)
+		m.Time = began.Add(time.Duration(n) * time.Second)
+		return m
+	}
+	stuck := w.add()
+	for n := uint64(1); n <= 100; n++ {
+		w.end(at(n), n == 1)
+	}
+	w.add()
+	w.end(at(101), true)
+	if got := w.unsettledSince().Sub(began); got != time.Second {
+		t.Errorf("a row waits since %s, want 1s", got)
+	}
+	w.settle(stuck)
+	w.advance(&low)
+	if got := w.unsettledSince().Sub(began); got != 101*time.Second {
+		t.Errorf("a row waits since %s, want 1m41s", got)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestTheTokenGoesToThisMachineOrWhereAPersonSends(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = thief.Serve(l) }()
 	defer func() { _ = thief.Close(); <-ended }()
-	r.exec("UPDATE "+r.state+".member SET http = ?", l.Addr().String())
+	r.exec("UPDATE "+r.state+".member SET http_address = ?", l.Addr().String())
 	if o := asked(); tokens.Load() != 0 || o.Leader != nil || !strings.Contains(o.NoReply, "--leader "+l.Addr().String()) {
 		t.Errorf("%d tokens were sent, answer %+v, said %q", tokens.Load(), o.Leader, o.NoReply)
 	}
