@@ -300,44 +300,6 @@ func (s *shop) ask(kind, args string) string {
 	return s.value("SELECT result FROM {state}.request ORDER BY id DESC LIMIT 1")
 }
 
-func TestWhatIsDiscardedIsNeverSent(t *testing.T) {
-	t.Parallel()
-	server := labtest.MySQL(t, servers["mysql with GTID"])
-	tables := strings.ReplaceAll(parkedBills, "fallback: {every: 1h}", "fallback: {every: 200ms}") + strings.ReplaceAll(deleteSlips, `exchange: "", routing_key: bills}`, "exchange: shop, routing_key: slips}\n    retry: {base: 300ms, factor: 2, max: 1s, attempts: 3}") + parkedNotes
-	s, ch := parkedShop(t, server, "strict", tables, createParkedBill, createSlip, createParkedNote)
-	s.must(ch.QueueUnbind("bills", "bills", "shop", nil))
-	stop := s.lead()
-	s.insertKeyed("bill", 1, 10, 2)
-	s.insertKeyed("note", 1, 10, 2)
-	s.insertMany("slip", 10)
-	s.wait("all are parked", func() bool { return s.value("SELECT COUNT(*) FROM {state}.parked WHERE state='waiting'") == "30" })
-	if answer := s.ask(RequestParkedDiscard, `{"ids": ["1", "3", "n1", "n2", "s1"]}`); !strings.Contains(answer, `"rows":5`) {
-		t.Errorf("discard answered %s", answer)
-	}
-	s.wait("all are discarded", func() bool { // also one that was just being tried
-		return s.value("SELECT COUNT(*) FROM {state}.parked WHERE message_id IN ('1', '3', 'n1', 'n2', 's1') AND state='waiting'") == "0"
-	})
-	stop()
-	stop = s.lead()
-	for _, key := range []string{"bills", "slips"} {
-		s.must(ch.QueueBind("bills", key, "shop", false, nil))
-	}
-	s.waitFor(25)
-	s.exec("INSERT INTO bill (id, status) VALUES (50, 'SENT')")
-	s.exec("UPDATE bill SET status='PENDING' WHERE id=50") // only the fallback finds it
-	s.waitFor(26)
-	stop()
-	if len(s.times) != 26 || s.times["1"]+s.times["3"]+s.times["n1"]+s.times["n2"]+s.times["s1"] > 0 {
-		t.Errorf("%d ids arrived: %v", len(s.times), s.arrived)
-	}
-	if n := s.value("SELECT COUNT(*) FROM bill WHERE status='FAILED'"); n != "2" {
-		t.Errorf("%s discarded rows show it in their status, want 2", n)
-	}
-	if n := s.value("SELECT GROUP_CONCAT(message_id) FROM {state}.parked"); n != "s1" {
-		t.Errorf("parked are %q; only the slip, which looks unsent in its table, is to be remembered", n)
-	}
-}
-
 func TestAKeepTableWithoutRoomForParkedRowsHaltsUntilThereIsAndGoesOnByItself(t *testing.T) {
 	t.Parallel()
 	server := labtest.MySQL(t, servers["mariadb"])
