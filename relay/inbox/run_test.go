@@ -30,11 +30,11 @@ func TestAStopEndsWhatIsInProgressAndLeavesTheRestToTheBroker(t *testing.T) {
 		}})
 		stop := r.run(in)
 		r.publish(message("a"), message("b"), message("c"))
-		<-started
+		r.await("the handler begins", started)
 		stopped := make(chan struct{})
 		go func() { stop(); close(stopped) }()
 		close(release)
-		<-stopped
+		r.await("the consumer stops", stopped)
 		done := r.effects()
 		if len(done) == 0 || done[0] != "a" {
 			t.Fatalf("effects %v: what was in progress did not end", done)
@@ -45,18 +45,69 @@ func TestAStopEndsWhatIsInProgressAndLeavesTheRestToTheBroker(t *testing.T) {
 	})
 }
 
+func TestAStopTakesNoMore(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		started, release := make(chan struct{}, 3), make(chan struct{})
+		in := r.new(inbox.Config{Workers: 1, Handler: func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+			started <- struct{}{}
+			<-release
+			return effect(ctx, tx, m)
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		deliveries, stopped, acks := make(chan inbox.Delivery), make(chan struct{}), &tags{}
+		go func() {
+			in.Run(ctx, deliveries, nil)
+			close(stopped)
+		}()
+		for i, id := range []string{"a", "b", "c"} { // the others are taken in, and wait for the worker
+			deliveries <- inbox.Delivery{Message: inbox.Message{ID: id}, Tag: uint64(i + 1), Acknowledger: acks}
+		}
+		r.await("the handler begins", started)
+		cancel()
+		close(release)
+		r.await("Run returns", stopped)
+		r.expectEffects("a")
+		if !slices.Equal(acks.all, []uint64{1}) {
+			t.Errorf("acknowledged %v, want the first", acks.all)
+		}
+	})
+}
+
+// await waits for a channel's event.
+func (r *rig) await(what string, event <-chan struct{}) {
+	r.t.Helper()
+	select {
+	case <-event:
+	case <-time.After(within):
+		r.t.Fatalf("within %v it did not come true that %s", within, what)
+	}
+}
+
+// tags are the acknowledgements of one worker.
+type tags struct{ all []uint64 }
+
+func (a *tags) Ack(tag uint64, _ bool) error { a.all = append(a.all, tag); return nil }
+
 func TestAStopDoesNotWaitForAHandlerWithoutEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		started := make(chan struct{})
-		in := r.new(inbox.Config{StopWithin: 50 * time.Millisecond, Handler: func(ctx context.Context, _ *sql.Tx, _ inbox.Message) error {
+		var told atomic.Bool
+		in := r.new(inbox.Config{StopWithin: 50 * time.Millisecond, Timeout: time.Hour, Handler: func(ctx context.Context, _ *sql.Tx, _ inbox.Message) error {
 			close(started)
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+				told.Store(true)
+			case <-time.After(within):
+			}
 			return ctx.Err()
 		}})
 		stop := r.run(in)
 		r.publish(message("a"))
-		<-started
+		r.await("the handler begins", started)
 		stop()
+		if !told.Load() {
+			t.Error("the handler was not told that its time is over")
+		}
 		if d := r.next(queue); d.MessageId != "a" {
 			t.Errorf("message %s came back, want a", d.MessageId)
 		}
@@ -154,6 +205,48 @@ func TestALostConnectionBurnsNoTryUnlessTheMessageCausesIt(t *testing.T) {
 		r.publish(message("always"))
 		r.reaches("retried_total", "", 1)
 		r.expectEffects("a")
+	})
+}
+
+func TestContentionIsTriedAgainAtOnceAndNotForEver(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.exec("CREATE TABLE stock (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO stock VALUES (1, 0)")
+		in := r.new(inbox.Config{Workers: 1, Delays: []time.Duration{time.Hour}, Handler: func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+			if _, err := tx.ExecContext(ctx, "SET innodb_lock_wait_timeout=1"); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE stock SET n=n+1 WHERE id=1"); err != nil {
+				return err
+			}
+			return effect(ctx, tx, m)
+		}})
+		r.run(in)
+		lock := func() *sql.Tx {
+			tx, err := r.db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec("SELECT * FROM stock WHERE id=1 FOR UPDATE"); err != nil {
+				t.Fatal(err)
+			}
+			return tx
+		}
+		first := lock()
+		defer first.Rollback()
+		r.publish(message("once"))
+		r.until("the transaction meets the lock", func() bool { return r.metric("contentions_total", "") > 0 })
+		if err := first.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		r.until("it is tried again at once", func() bool { return len(r.effects()) == 1 })
+		if n := r.metric("retried_total", ""); n != 0 {
+			t.Errorf("%v messages went to a retry queue", n)
+		}
+		second := lock()
+		defer second.Rollback()
+		r.publish(message("always")) // the lock may be the message's own doing
+		r.reaches("retried_total", "", 1)
+		r.expectEffects("once")
 	})
 }
 
