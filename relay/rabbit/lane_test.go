@@ -34,7 +34,10 @@ func TestEveryReturnIsFoundAmongManyConfirms(t *testing.T) {
 		ch := admin(t, v)
 		declare(t, ch, "q", "classic", nil)
 		r := start(t, options(v.URL()))
-		const n = 15000
+		n := 15000
+		if long {
+			n = 99_999
+		}
 		for i := range n {
 			queue := "q"
 			if i%3 == 0 {

@@ -104,7 +104,9 @@ func TestAQuorumQueueWithoutALeaderHoldsUpNobodyAndNothingTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := start(t, options(v.URL()))
+		patient := options(v.URL())
+		patient.ConfirmTimeout = 10 * time.Minute
+		r := start(t, patient)
 		r.send(messages(0, 10, "q")...)
 		r.all()
 		server("stop_server")
@@ -120,9 +122,15 @@ func TestAQuorumQueueWithoutALeaderHoldsUpNobodyAndNothingTwice(t *testing.T) {
 		fresh.all()
 		expect(t, "on a fresh channel", fresh.outcome(nacked).Result, Nacked)
 
+		others := 500
+		for stopped := time.Now(); long && time.Since(stopped) < 3*time.Minute; others += 500 {
+			r.send(messages(others, others+500, "other")...)
+			r.until("the other queue's messages settle", func() bool { return len(r.settled) == 10+others+500 })
+			<-time.After(time.Second) // more only fills the broker
+		}
 		server("restart_server")
 		r.all()
-		expect(t, "delivered", r.counts()[Delivered], 520)
+		expect(t, "delivered", r.counts()[Delivered], 20+others)
 		expect(t, "duplicates", inOrder(t, consumed(t, ch, "q", 20), 0, 20), 0)
 		expect(t, "sessions", r.entered(Up), 1)
 	})

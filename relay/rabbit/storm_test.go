@@ -17,7 +17,8 @@ import (
 )
 
 // long makes the storms longer: 20 rounds of each on both versions, an alarm of
-// a minute. Without it each version is either killed or stopped.
+// a minute, a leader that is away for three, 100,000 messages. Without it each
+// version is either killed or stopped.
 var long = os.Getenv("TOWPATH_LONG") != ""
 
 func TestALaneRidesOutWhateverABrokerDoes(t *testing.T) {
