@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func SetPosition(ctx context.Context, c *configs.Config, to checkpoint.Position,
 	if to.Flavor == "" {
 		to.Flavor = server.Flavor
 	}
-	if err := readable(ctx, c, to); err != nil {
+	if err := readable(ctx, c, db, to); err != nil {
 		return Moved{}, fmt.Errorf("the binlog cannot be read from %s: %w", to, err)
 	}
 	session, err := store.LeaseSession(ctx)
@@ -63,14 +64,54 @@ func SetPosition(ctx context.Context, c *configs.Config, to checkpoint.Position,
 		return Moved{}, err
 	}
 	moved := Moved{From: takeover.Checkpoint.Position, To: to, Term: takeover.Fence.Term}
-	err = moved.save(ctx, store, takeover, operator, reason)
+	var begun map[canal.TableName]tableState
+	if moved.From.IsZero() {
+		begun, err = begunAt(ctx, c, db, server)
+	}
+	if err == nil {
+		err = moved.save(ctx, store, takeover, begun, operator, reason)
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Lease.TTL)
 	defer cancel()
 	return moved, errors.Join(err, session.Resign(last, takeover.Fence))
 }
 
+// begunAt lists the tables that begin with the stream at a place that an operator
+// set before the first start: those with start: now. Else "now" would be the time
+// of that start, and what was committed since the place would be nobody's (P2).
+// The others are swept at the first start, whatever the place.
+func begunAt(ctx context.Context, c *configs.Config, db *sql.DB, server canal.Server) (map[canal.TableName]tableState, error) {
+	ts := newTables(c, NewMetrics(prometheus.NewRegistry(), c.Name))
+	names, err := matchedTables(ctx, c, db)
+	if err != nil {
+		return nil, err
+	}
+	begun := map[canal.TableName]tableState{}
+	for _, n := range names {
+		t := ts.find(n)
+		if t.config.Start != configs.StartNow {
+			continue
+		}
+		st := tableState{Version: tableStateVersion}
+		if t.writesBack() {
+			if st.Floor, _, err = newCurrent(db, server, ts).floor(ctx, t); err != nil {
+				return nil, err
+			}
+		}
+		begun[n] = st
+	}
+	for i := range c.Tables {
+		for _, p := range c.Tables[i].Tables {
+			if c.Tables[i].Start == configs.StartNow && !p.Literal() {
+				begun[canal.TableName{Schema: p.Schema, Name: p.Table}] = tableState{}
+			}
+		}
+	}
+	return begun, nil
+}
+
 // save writes the position and what has to move with it.
-func (m Moved) save(ctx context.Context, store *checkpoint.Store, takeover checkpoint.Takeover, operator, reason string) error {
+func (m Moved) save(ctx context.Context, store *checkpoint.Store, takeover checkpoint.Takeover, begun map[canal.TableName]tableState, operator, reason string) error {
 	stream := takeover.Fence.Stream
 	held, err := store.Prepared(ctx, stream)
 	if err != nil {
@@ -83,6 +124,11 @@ func (m Moved) save(ctx context.Context, store *checkpoint.Store, takeover check
 	return store.Fenced(ctx, takeover.Fence, func(ctx context.Context, tx *checkpoint.Tx) error {
 		if err := tx.Audit(ctx, checkpoint.Audit{Action: "position.set", Operator: operator, Reason: reason, Detail: detail}); err != nil {
 			return err
+		}
+		for name, st := range begun {
+			if err := saveTableState(ctx, tx, name, st); err != nil {
+				return err
+			}
 		}
 		for _, t := range takeover.Checkpoint.Tables {
 			// A shape at another place is none at this one.
@@ -113,11 +159,12 @@ func (m Moved) save(ctx context.Context, store *checkpoint.Store, takeover check
 
 // readable tries to read from a position: one that is not this server's, or
 // that lies inside of an event, must not be saved.
-func readable(ctx context.Context, c *configs.Config, p checkpoint.Position) error {
+func readable(ctx context.Context, c *configs.Config, db *sql.DB, p checkpoint.Position) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ts := newTables(c, NewMetrics(prometheus.NewRegistry(), c.Name))
 	options := sourceOptions(c, ts, zap.NewNop())
+	options.DB = db
 	options.ServerID = 0 // a leader may be connected under the one that is configured
 	good := errors.New("it can be read")
 	var opened atomic.Bool

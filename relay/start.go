@@ -108,27 +108,36 @@ func (s *start) table(ctx context.Context, t *table) error {
 		if !t.writesBack() {
 			break
 		}
-		// The fallback must leave what was there alone. Only a key that grows
-		// tells old from new; by any other, stragglers could not be told either,
-		// and those count more.
-		c := newCurrent(s.leader.db, s.leader.server, s.leader.tables)
-		m, _, err := c.mapping(ctx, t)
+		floor, grows, err := newCurrent(s.leader.db, s.leader.server, s.leader.tables).floor(ctx, t)
 		if err != nil {
 			return err
 		}
-		if len(m.rowKey) != 1 || !m.rowKey[0].integer {
+		if !grows {
 			s.leader.log.Warn("start: now has no effect on rows that are unsent now: the table's key does not grow, so the fallback cannot leave them out",
 				zap.String("table", t.label))
-			break
 		}
-		last, err := c.last(ctx, t)
-		if err != nil {
-			return err
-		}
-		st.Floor = keyOf(last)
+		st.Floor = floor
 	}
 	s.states[t.name] = st
 	return nil
+}
+
+// floor is the key up to which the fallback leaves a table's rows alone where it
+// begins with start: now. Only a key that grows tells old rows from new ones; by
+// any other, stragglers could not be told either, and those count more.
+func (c *current) floor(ctx context.Context, t *table) (key []byte, grows bool, err error) {
+	m, _, err := c.mapping(ctx, t)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(m.rowKey) != 1 || !m.rowKey[0].integer {
+		return nil, false, nil
+	}
+	last, err := c.last(ctx, t)
+	if err != nil {
+		return nil, false, err
+	}
+	return keyOf(last), true, nil
 }
 
 // commit saves what was planned: the barrier.

@@ -22,21 +22,9 @@ const boundTable = `    columns: {id: id, key: aggregate, body: payload}
 func (r *rig) bound() *amqp.Channel {
 	r.t.Helper()
 	r.table = boundTable
-	conn, err := amqp.Dial(r.vhost.URL())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { conn.Close() })
-	ch, err := conn.Channel()
-	if err == nil {
-		err = ch.ExchangeDeclare("shop", "topic", true, false, false, false, nil)
-	}
-	if err == nil {
-		err = ch.QueueBind("orders", "created", "shop", false, nil)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	ch := r.channel()
+	declareExchange(r.t, r.vhost, "shop")
+	r.bind("orders", "created", "shop")
 	return ch
 }
 

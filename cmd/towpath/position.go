@@ -64,7 +64,8 @@ that leads now is deposed, finds out within a third of lease.ttl, and may lead a
 Moved back, the stream reads rows again: rows of keep tables are sent again, rows of mark and delete tables are looked
 at and sent if they are unsent. Moved ahead, rows of keep tables in between are never sent; those of mark and delete
 tables are found by the fallback. POSITION must be the end of an event group: FILE:OFFSET, "now", or what position
-show --json prints, or gtid: and a GTID set. It is read from before it is saved, and written to the audit.`,
+show --json prints, or gtid: and a GTID set. It is read from before it is saved, and written to the audit. Where no position
+was saved before, tables with start: now begin there as well.`,
 		Example: "  towpath position set -c shop.yaml --to binlog.000042:4 --operator ann --reason 'resend after a restore'\n" +
 			"  towpath position set -c shop.yaml --to \"$(cat before-upgrade.json)\" --operator ann --reason 'back to before the upgrade'",
 		Args: noArguments,

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/towpath/towpath/deploy/lab"
 	"github.com/towpath/towpath/deploy/lab/labtest"
 )
@@ -115,4 +116,26 @@ func (r *rig) parked(want int) {
 func (r *rig) counts(want int, rows string) {
 	r.t.Helper()
 	r.eventually(fmt.Sprintf("%d rows are in %s", want, rows), func() bool { return r.count("SELECT COUNT(*) FROM "+rows) == want })
+}
+
+// channel opens a connection to the rig's vhost until the test ends.
+func (r *rig) channel() *amqp.Channel {
+	r.t.Helper()
+	conn, err := amqp.Dial(r.vhost.URL())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ch
+}
+
+func (r *rig) bind(queue, key, exchange string) {
+	r.t.Helper()
+	if err := r.channel().QueueBind(queue, key, exchange, false, nil); err != nil {
+		r.t.Fatal(err)
+	}
 }
