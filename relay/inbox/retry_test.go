@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,19 @@ func TestRetriesEndAtTheWallClockLimit(t *testing.T) {
 	})
 }
 
+func TestTheWallClockLimitCountsFromTheFirstFailure(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		// A few of the delays are shorter than the limit, all of them are longer.
+		in := r.new(inbox.Config{Delays: slices.Repeat([]time.Duration{300 * time.Millisecond}, 12), Within: 2 * time.Second,
+			Handler: func(context.Context, *sql.Tx, inbox.Message) error { return errors.New("not now") }})
+		r.run(in)
+		r.publish(message("a"))
+		if d := r.next(in.IsolationQueue()); d.Headers[inbox.HeaderReason] != inbox.ReasonTime {
+			t.Errorf("isolated: %v", d.Headers)
+		}
+	})
+}
+
 func TestADeliveryIsNotAcknowledgedBeforeItsCopyIsSafe(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		in := r.new(inbox.Config{Handler: func(context.Context, *sql.Tx, inbox.Message) error { return inbox.Permanent(errors.New("bad")) }})
@@ -126,6 +140,38 @@ func TestADeliveryIsNotAcknowledgedBeforeItsCopyIsSafe(t *testing.T) {
 		stop()
 		if d := r.next(queue); d.MessageId != "b" {
 			t.Errorf("message %s came back, want b", d.MessageId)
+		}
+	})
+}
+
+func TestACopyThatTheBrokerRefusesIsNotTakenForSafe(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		in := r.new(inbox.Config{Handler: func(context.Context, *sql.Tx, inbox.Message) error { return inbox.Permanent(errors.New("bad")) }})
+		// Isolation is full, and says so by a negative confirm.
+		if _, err := r.ch.QueueDeclare(in.IsolationQueue(), true, false, false, false, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"}); err != nil {
+			t.Fatal(err)
+		}
+		for full := false; !full; {
+			c, err := r.ch.PublishWithDeferredConfirm("", in.IsolationQueue(), true, false, message("filler"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken, err := c.WaitContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			full = !taken
+		}
+		r.declared = true
+		stop := r.run(in)
+		r.publish(message("a"))
+		r.until("the consumer waits for the broker", func() bool { return r.metric("broker_waits_total", "") > 1 || r.metric("isolated_total", "") > 0 })
+		stop()
+		if n := r.metric("isolated_total", ""); n != 0 {
+			t.Error("the message counts as isolated")
+		}
+		if d := r.next(queue); d.MessageId != "a" {
+			t.Errorf("message %s came back, want a", d.MessageId)
 		}
 	})
 }

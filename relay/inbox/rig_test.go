@@ -59,6 +59,8 @@ type rig struct {
 	conn   *amqp.Connection
 	ch     *amqp.Channel
 	reg    *prometheus.Registry
+
+	declared bool // the consumer need not declare its queues
 }
 
 const queue = "orders"
@@ -193,7 +195,7 @@ func (r *rig) run(in *inbox.Inbox) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := consumer.Run(ctx, consumer.Config{URLs: []string{r.vhost.URLAt(r.broker)}}, in); err != nil {
+		if err := consumer.Run(ctx, consumer.Config{URLs: []string{r.vhost.URLAt(r.broker)}, Declared: r.declared}, in); err != nil {
 			r.t.Errorf("the consumer ended: %v", err)
 		}
 	})
