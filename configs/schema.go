@@ -31,7 +31,8 @@ func (d *decoder) config(c *Config) setter {
 			field{"idle", d.duration(&c.Checkpoint.Idle, 1*sec, 1*hour, ns)},
 		)},
 		field{"lease", d.mapping(
-			field{"ttl", d.duration(&c.Lease.TTL, 2*sec, 600*sec, sec)},
+			// A renewal comes every third of it, and may wait a second for a lock.
+			field{"ttl", d.duration(&c.Lease.TTL, 3*sec, 600*sec, sec)},
 			field{"fast_takeover", d.bool(&c.Lease.FastTakeover)},
 			field{"yield_after", d.duration(&c.Lease.YieldAfter, 2*sec, 24*hour, ns)},
 		)},

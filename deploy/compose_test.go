@@ -3,7 +3,6 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,19 +24,23 @@ import (
 // TestTheComposeFilesTogetherRelayAMessage loads what compose.yaml gives its
 // servers into real ones, checks, and relays a row. No container is started.
 func TestTheComposeFilesTogetherRelayAMessage(t *testing.T) {
-	mysql := labtest.OwnMySQL(t, lab.MySQLOptions{Kind: lab.MySQL97, GTID: true, RowMetadata: "FULL"})
-	rabbit := labtest.OwnRabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43})
+	t.Parallel()
+	// With the options and the configuration file of compose.yaml.
+	o := lab.MySQLOptions{Kind: lab.MySQL97}
+	for _, arg := range at(t, documents(t, "compose.yaml")[0], "services", "mysql", "command").([]any) {
+		o.Args = append(o.Args, arg.(string))
+	}
+	mysql := labtest.OwnMySQL(t, o)
+	definitions, err := filepath.Abs("compose/definitions.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := strings.Replace(read(t, "compose/rabbitmq.conf"), "/etc/rabbitmq/definitions.json", definitions, 1)
+	rabbit := labtest.OwnRabbit(t, lab.RabbitOptions{Kind: lab.Rabbit43, Config: strings.Split(strings.TrimSpace(conf), "\n")})
 	// As the image's entry point runs them, in this order.
 	if _, err := mysql.RootDB().Exec("CREATE DATABASE shop; USE shop;" + read(t, "sql/state.sql") + read(t, "sql/outbox_event.sql") +
 		read(t, "compose/account.sql") + read(t, "sql/grants-mysql.sql")); err != nil {
 		t.Fatal(err)
-	}
-	definitions := filepath.Join(t.TempDir(), "definitions.json")
-	if err := os.WriteFile(definitions, []byte(read(t, "compose/definitions.json")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := rabbit.Ctl(t.Context(), "import_definitions", definitions); err != nil {
-		t.Fatalf("import definitions: %v: %s", err, out)
 	}
 	set := map[string]string{"TOWPATH_MYSQL_PASSWORD": "towpath", "TOWPATH_AMQP_PASSWORD": "towpath", "TOWPATH_TOKEN": "for-this-alone",
 		"TOWPATH_MYSQL_ADDRESS": mysql.Addr(), "TOWPATH_AMQP_URL": "amqp://" + rabbit.Addr() + "/shop"}

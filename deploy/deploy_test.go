@@ -149,23 +149,12 @@ func TestComposeNamesFilesThatExistAndServicesThatItHas(t *testing.T) {
 }
 
 func TestTheKubernetesManifestsHoldWhatTheyPromise(t *testing.T) {
-	all := map[string]map[string]any{}
-	resources := at(t, documents(t, "kubernetes/kustomization.yaml")[0], "resources").([]any)
-	for _, r := range resources {
-		for _, doc := range documents(t, filepath.Join("kubernetes", r.(string))) {
-			all[at(t, doc, "kind").(string)] = doc
-		}
-	}
+	all, c, text := kubernetes(t)
 	files, err := filepath.Glob("kubernetes/*.yaml")
-	if err != nil || len(files) != len(resources)+1 {
-		t.Errorf("kustomization.yaml lists %d of %d files", len(resources), len(files)-1)
+	if err != nil || len(files) != len(all)+1 { // each has one object
+		t.Errorf("kustomization.yaml lists %d of %d files", len(all), len(files)-1)
 	}
 
-	text := at(t, all["ConfigMap"], "data", "towpath.yaml").(string)
-	c, err := configs.Parse("towpath.yaml", []byte(text), func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
-	}
 	if at(t, all["Deployment"], "spec", "replicas") != 2 {
 		t.Error("there are not two replicas")
 	}
@@ -238,6 +227,11 @@ func TestTheSystemdUnitIsSound(t *testing.T) {
 	}
 	if stop, err := time.ParseDuration(strings.TrimSpace(keys["TimeoutStopSec"]) + "s"); err != nil || stop <= 10*time.Second {
 		t.Errorf("TimeoutStopSec %v is not above the default drain_timeout", stop)
+	}
+	for _, command := range []string{keys["ExecStartPre"], keys["ExecStart"]} {
+		if !regexp.MustCompile(`^/usr/local/bin/towpath (check --offline|run) -c /etc/towpath/towpath\.yaml $`).MatchString(command) {
+			t.Errorf("%q is no command of the program", command)
+		}
 	}
 	verify, err := exec.LookPath("systemd-analyze")
 	if err != nil {
