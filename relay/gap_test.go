@@ -215,3 +215,43 @@ func TestWithoutABinlogTablesAreServedByPollingUntilItIsBack(t *testing.T) {
 		}
 	})
 }
+
+func TestARowThatCannotBeReadHaltsAKeepTableUntilAPersonPassesIt(t *testing.T) {
+	for _, name := range []string{"mysql with GTID", "mysql without GTID"} { // MariaDB logs such a row whole
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := labtest.MySQL(t, servers[name])
+			s := newShop(t, server, `
+  - table: {schema}.loose
+    columns: {id: "l{id}", body: payload}
+    publish: {exchange: "", routing_key: bills}
+    after_publish: keep
+    start: now
+`, "CREATE TABLE loose (id BIGINT NOT NULL, payload VARCHAR(20) NOT NULL DEFAULT '{}')") // by what would it be read again?
+			stop := s.run()
+			s.begun()
+			s.exec("INSERT INTO loose (id) VALUES (1)")
+			s.waitFor(1)
+			minimal := s.session()
+			minimal("SET SESSION binlog_row_image='MINIMAL'")
+			minimal("INSERT INTO loose (id) VALUES (2)")
+			s.waitLog("halted")
+			s.exec("INSERT INTO loose (id) VALUES (3)")
+			stop() // it is still halted after a restart
+			stop = s.run()
+			s.waitLog("halted")
+			if answer := s.ask(RequestResume, "{}"); !strings.Contains(s.value("SELECT CONCAT_WS(' ', state, result) FROM {state}.request ORDER BY id DESC LIMIT 1"), "--skip-event") {
+				t.Errorf("without --skip-event the answer is %s", answer)
+			}
+			s.resume(Resumption{SkipEvent: true})
+			s.wait("row 3", func() bool { return s.times["l3"] == 1 })
+			stop()
+			if s.times["l2"] > 0 || s.times["l1"] == 0 {
+				t.Errorf("arrived %v", s.times)
+			}
+			if n := s.value("SELECT COUNT(*) FROM {state}.audit WHERE action='resume' AND operator='ann' AND JSON_EXTRACT(detail, '$.skip_event') = true"); n != "1" {
+				t.Errorf("%s audited resumptions skip an event, want 1", n)
+			}
+		})
+	}
+}

@@ -53,8 +53,12 @@ func (p *preparer) repairSome(ctx context.Context, t *table, rows []canal.Row, l
 		if err != nil {
 			return err
 		}
+		if len(m.rowKey) == 0 && p.passes() {
+			t.metrics.gone.Add(float64(len(list)))
+			return nil // the resumption is in the audit
+		}
 		if len(m.rowKey) == 0 {
-			return &haltError{reason: "repair", err: errors.New("a row of " + t.name.String() +
+			return &haltError{reason: "repair", mark: &checkpoint.Mark{File: p.last.File, Offset: p.last.Offset}, err: errors.New("a row of " + t.name.String() +
 				" is not whole in the binlog and the table has no primary key to read it by: set binlog_row_image=FULL, add a primary key, then: towpath resume --skip-event")}
 		}
 		refs[i] = m.ref(&rows[at])
