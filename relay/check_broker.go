@@ -15,8 +15,12 @@ import (
 	"github.com/towpath/towpath/relay/rabbit"
 )
 
-// route is where a row of the source would go.
-type route struct{ exchange, key, table string }
+// route is where a row of the source would go; keyed is false where the exchange
+// alone is known.
+type route struct {
+	exchange, key, table string
+	keyed                bool
+}
 
 const (
 	recentRows = 100 // of each table, the newest
@@ -24,7 +28,7 @@ const (
 )
 
 // recentRoutes maps the newest rows of a table, as they are, and says where
-// they would go. Of an empty table only a destination without a column is known.
+// they would go. Of an empty table only what has no column in it is known.
 func recentRoutes(ctx context.Context, fs *findings, t *table, shape *canal.Shape, db *sql.DB) []route {
 	name := t.name.String()
 	m, err := compileMapping(t.config, shape.Describe(), t.number)
@@ -47,14 +51,17 @@ func recentRoutes(ctx context.Context, fs *findings, t *table, shape *canal.Shap
 		if m.entry(&rows[i], &e); e.fault != nil {
 			faults[e.fault.reason]++
 		} else if m.passes(&rows[i]) {
-			routes = append(routes, route{e.message.Exchange, e.message.RoutingKey, name})
+			routes = append(routes, route{e.message.Exchange, e.message.RoutingKey, name, true})
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(faults)) {
 		fs.warn(name, "mend the rows or the configuration", "%d of its %d newest rows could not be sent: %s", faults[reason], len(rows), reason)
 	}
-	if p := t.config.Publish; len(rows) == 0 && len(p.Exchange.Columns())+len(p.RoutingKey.Columns()) == 0 {
-		routes = append(routes, route{p.Exchange.String(), p.RoutingKey.String(), name})
+	if p := t.config.Publish; len(rows) == 0 && len(p.Exchange.Columns()) == 0 {
+		r := route{p.Exchange.String(), p.RoutingKey.String(), name, len(p.RoutingKey.Columns()) == 0}
+		if r.keyed || r.exchange != "" { // the default exchange is always there
+			routes = append(routes, r)
+		}
 	}
 	return distinct(routes)
 }
@@ -116,6 +123,10 @@ func checkRoutes(fs *findings, p *rabbit.Probe, routes []route) {
 	exchanges := map[string]bool{}
 	good := 0
 	for _, r := range routes[:len(routes)-left] {
+		if !r.keyed {
+			checkExchange(fs, p, r)
+			continue
+		}
 		where := fmt.Sprintf("%s -> exchange %q, routing key %q", r.table, r.exchange, r.key)
 		if err := p.MayPublish(r.exchange, r.key); err != nil {
 			fs.fail(where, "declare the exchange, or grant the permission write on it", "%v: the row would be parked until that is mended", err)
@@ -136,6 +147,21 @@ func checkRoutes(fs *findings, p *rabbit.Probe, routes []route) {
 	}
 	if len(exchanges) > 0 {
 		fs.ok("bindings", "not seen: AMQP does not tell whether a queue is bound to exchanges and what limits it has; a message that no queue takes comes back, and its row is parked")
+	}
+}
+
+// checkExchange looks at the exchange of a table that has no row to tell the
+// routing key.
+func checkExchange(fs *findings, p *rabbit.Probe, r route) {
+	where := fmt.Sprintf("%s -> exchange %q", r.table, r.exchange)
+	exists, err := p.ExchangeExists(r.exchange)
+	switch {
+	case err != nil:
+		fs.warn(where, "grant the permission write on it, if it is missing", "%v", err)
+	case !exists:
+		fs.fail(where, "declare the exchange", "there is none: rows would be parked until there is")
+	default:
+		fs.ok(where, "it is there; no row tells a routing key")
 	}
 }
 

@@ -63,6 +63,16 @@ func (p *Probe) MayPublish(exchange, routingKey string) error {
 	})
 }
 
+// ExchangeExists reports whether an exchange is there, asked as MayPublish does.
+// An error says that it cannot be told, or that an empty routing key is refused.
+func (p *Probe) ExchangeExists(name string) (bool, error) {
+	err := p.MayPublish(name, "")
+	if code, _ := replyCode(err); code == amqp.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // QueueExists reports whether a queue is there, which is where a message to the
 // default exchange goes. Not known: the broker wants the permission configure
 // for an answer (4.3 does).
