@@ -7,6 +7,7 @@ import (
 
 	"github.com/towpath/towpath/checkpoint"
 	"github.com/towpath/towpath/checkpoint/broken"
+	"github.com/towpath/towpath/checkpoint/killpoint"
 	"github.com/towpath/towpath/relay/rabbit"
 )
 
@@ -249,6 +250,7 @@ func (l *loop) fill() {
 	for i, lane := range l.lanes {
 		l.tickets = l.flow.fill(i, l.tickets[:0])
 		if len(l.tickets) > 0 {
+			killpoint.Pass(killpoint.BeforeSend)
 			lane.Send(l.tickets)
 		}
 	}
@@ -270,6 +272,7 @@ func (l *loop) answer(o *rabbit.Outcome) {
 		return // a token that is not out: a lane's fault, and nothing to lose
 	}
 	if o.Result == rabbit.Delivered {
+		killpoint.Pass(killpoint.AfterConfirm)
 		if e.page != nil {
 			e.page.sent++
 		}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/towpath/towpath/checkpoint"
+	"github.com/towpath/towpath/checkpoint/killpoint"
 )
 
 // job is one transaction of the leader.
@@ -137,9 +138,16 @@ func (w *writer) try(ctx context.Context, j job, skip map[*table]bool) (written,
 				return err
 			}
 		}
-		return tx.SavePosition(ctx, *j.position)
+		if err := tx.SavePosition(ctx, *j.position); err != nil {
+			return err
+		}
+		killpoint.Pass(killpoint.BeforeSave)
+		return nil
 	})
 	if err == nil {
+		if j.position != nil {
+			killpoint.Pass(killpoint.AfterSave)
+		}
 		for _, r := range report {
 			r.count()
 			delete(w.refusing, r.table)

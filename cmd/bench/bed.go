@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -71,7 +72,21 @@ func used(pid int) (u usage) {
 		system, _ := strconv.ParseInt(f[12], 10, 64)
 		u.cpu = time.Duration(user+system) * (time.Second / ticksPerSecond)
 	}
+	u.cpu = max(u.cpu, threads(pid))
 	return u
+}
+
+// threads is the CPU time of a process's threads, finer than its own, but
+// without the threads that have ended.
+func threads(pid int) (cpu time.Duration) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task)
+		running, _, _ := strings.Cut(string(text), " ")
+		ns, _ := strconv.ParseInt(running, 10, 64)
+		cpu += time.Duration(ns)
+	}
+	return cpu
 }
 
 // ticksPerSecond is the unit of /proc/PID/stat, the same on every Linux that Go runs on.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -53,7 +54,9 @@ func (g *growth) run(ctx context.Context, b *bed) (table, error) {
 	for _, n := range g.backlogs {
 		kinds = append(kinds, kind{one, n})
 	}
-	kinds = append(kinds, kind{many, g.base}, kind{many, g.backlogs[0]})
+	if g.tables > 1 {
+		kinds = append(kinds, kind{many, g.base}, kind{many, slices.Min(g.backlogs)})
+	}
 	for _, k := range kinds {
 		var ours, small []sample
 		for round := range g.rounds {

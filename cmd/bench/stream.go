@@ -273,7 +273,7 @@ func (r *running) stop() error {
 // expect waits until the queue holds exactly n messages (counts of quorum queues
 // lag behind), and empties it.
 func (s *stream) expect(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	held := 0
 	if err := await(ctx, "the queue shows all", 20*time.Millisecond, func() (bool, error) {

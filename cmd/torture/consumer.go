@@ -110,6 +110,7 @@ func (c *consumer) consume(ctx context.Context) error {
 			c.ledger.arrive(m.MessageId, sha256.Sum256(m.Body), envelope(&m), time.Now())
 			if !m.Redelivered { // by the broker itself: that is not in the order of publishing
 				c.published(m.AppId)
+				c.ledger.published(m.MessageId, m.AppId, time.Now())
 			}
 		}
 		if err := m.Ack(false); err != nil {

@@ -35,6 +35,7 @@ type arrival struct {
 	body     [sha256.Size]byte
 	envelope [sha256.Size]byte // everything but the body
 	differs  bool              // not the same each time
+	by       []string          // the processes that published it
 }
 
 // ledger holds what was committed against what arrived, exactly. Producers and
@@ -46,6 +47,7 @@ type ledger struct {
 	arrivals   map[string]*arrival
 	deliveries int
 	firsts     int
+	copies     copies
 	rolledBack int // rows
 	watches    []watch
 	under      int                    // faults that are on
@@ -73,7 +75,7 @@ type recoveries struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{rows: map[string]*row{}, keys: map[lineName][]*row{}, arrivals: map[string]*arrival{}, recoveries: map[string]*recoveries{}}
+	return &ledger{rows: map[string]*row{}, keys: map[lineName][]*row{}, arrivals: map[string]*arrival{}, recoveries: map[string]*recoveries{}, copies: newCopies()}
 }
 
 // commit notes the rows of a committed transaction.

@@ -16,8 +16,24 @@ type referee struct {
 	state string
 
 	before  sighting
-	leaders map[uint64]int // term: number of the holder's process
-	late    []string       // saves by a relay that did not lead any more
+	saves   [2]time.Time      // when the position was seen to move: before the last time, and last
+	begins  map[uint64]*begin // by term
+	leaders map[uint64]int    // term: number of the holder's process
+	late    []string          // saves by a relay that did not lead any more
+}
+
+// begin is the begin of a leadership.
+type begin struct {
+	savedBefore time.Time // when the save before the last was over: the last one holds what was settled when it began
+	firstSave   time.Time // when it moved in this term first; zero: never
+}
+
+// saved is when the leadership saved first, or else the end.
+func (b *begin) saved(end time.Time) time.Time {
+	if b.firstSave.IsZero() {
+		return end
+	}
+	return b.firstSave
 }
 
 // sighting is the lease and the checkpoint as one statement saw them.
@@ -30,7 +46,7 @@ type sighting struct {
 }
 
 func newReferee(db *sql.DB, state string) *referee {
-	return &referee{db: db, state: state, leaders: map[uint64]int{}}
+	return &referee{db: db, state: state, leaders: map[uint64]int{}, begins: map[uint64]*begin{}}
 }
 
 // watch looks again and again until ctx ends.
@@ -40,19 +56,28 @@ func (r *referee) watch(ctx context.Context) {
 		err := r.db.QueryRowContext(ctx, fmt.Sprintf(`SELECT l.term, l.holder, c.term, c.saved_at, c.position
 			FROM %s.lease l JOIN %[1]s.checkpoint c ON c.stream = l.stream`, r.state)).Scan(&now.term, &now.holder, &now.savedBy, &now.savedAt, &now.position)
 		if err == nil {
-			r.see(now)
+			r.see(now, time.Now())
 		}
 		pause(ctx, 15*time.Millisecond)
 	}
 }
 
-func (r *referee) see(now sighting) {
+func (r *referee) see(now sighting, at time.Time) {
 	if parts := strings.Split(now.holder, "/"); len(parts) == 3 {
 		r.leaders[now.term], _ = strconv.Atoi(parts[1])
 	}
 	saved := now.savedBy != r.before.savedBy || now.savedAt != r.before.savedAt || now.position != r.before.position
 	if saved && now.savedBy < r.before.term {
 		r.late = append(r.late, fmt.Sprintf("term %d saved when term %d had begun", now.savedBy, r.before.term))
+	}
+	if r.begins[now.term] == nil {
+		r.begins[now.term] = &begin{savedBefore: r.saves[0]}
+	}
+	if now.position != r.before.position {
+		r.saves = [2]time.Time{r.saves[1], at}
+		if b := r.begins[now.savedBy]; b != nil && b.firstSave.IsZero() {
+			b.firstSave = at
+		}
 	}
 	r.before = now
 }

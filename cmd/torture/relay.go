@@ -57,7 +57,7 @@ func (r *relay) start() error {
 	defer log.Close()
 	r.starts++
 	name := fmt.Sprintf("relay-%d.%d", r.number, r.starts)
-	p, err := program.Start(r.binary, r.config, log, brokenVariable+"="+r.broken, publisherVariable+"="+name)
+	p, err := program.Start(r.binary, r.config, log, brokenVariable+"="+r.broken, publisherVariable+"="+name, killVariable+"="+r.killFile())
 	if err != nil {
 		return err
 	}
@@ -79,6 +79,12 @@ func (r *relay) start() error {
 	}()
 	return nil
 }
+
+// killFile holds the point at which a process is to die.
+func (r *relay) killFile() string { return r.config + ".point" }
+
+// killVariable names that file to a relay that is built with the tag killpoints.
+const killVariable = "TOWPATH_KILL_FILE"
 
 // publisherVariable is how the configuration takes the name that a process gives
 // to its messages.

@@ -26,7 +26,12 @@ type report struct {
 	Terms      uint64         `json:"terms"`
 	Late       []string       `json:"late_saves"` // by a relay that did not lead any more
 	Intruders  []string       `json:"intruders"`  // published by a relay that did not lead any more
-	Failures   []string       `json:"failures"`   // processes that ended by themselves, or did not end
+	Inherited  int            `json:"duplicates_of_takeovers"`
+	Kept       int            `json:"duplicates_of_takeovers_without_row_state"`
+	Repeated   int            `json:"duplicates_of_reopened_lanes"`
+	LanesUp    int            `json:"lanes_up"`
+	Excess     []string       `json:"excess_duplicates"` // more than windows and unsaved tails
+	Failures   []string       `json:"failures"`          // processes that ended by themselves, or did not end
 	Faults     []*harm        `json:"faults"`
 	Peak       []usage        `json:"peak"` // of each relay, over all its processes
 	Last       []usage        `json:"last"` // of each relay's last process, before it was stopped
@@ -90,6 +95,7 @@ func (r *report) verdict() (wrong []string) {
 	for what, n := range r.Left {
 		wrong = append(wrong, fmt.Sprintf("left undone in %s: %d", what, n))
 	}
+	wrong = append(wrong, r.Excess...)
 	wrong = append(wrong, r.Failures...)
 	for n, u := range r.Peak {
 		if u.Memory > maxMemory || u.Goroutines > maxGoroutines {
@@ -121,6 +127,10 @@ func (r *report) print(out io.Writer) {
 	fmt.Fprintf(w, "saved or published without the lease\t%d\n", len(r.Late)+len(r.Intruders))
 	fmt.Fprintf(w, "leaderships\t%d\n", r.Terms)
 	fmt.Fprintf(w, "duplicates\t%d\n", a.Duplicates)
+	fmt.Fprintf(w, "  sent again by another leader\t%d\n", r.Inherited)
+	fmt.Fprintf(w, "  of these, of tables without row state\t%d\n", r.Kept)
+	fmt.Fprintf(w, "  sent again on a reopened lane\t%d\t(lanes were opened %d times)\n", r.Repeated, r.LanesUp)
+	fmt.Fprintf(w, "  more than windows, what was not saved and what was not marked\t%d\n", len(r.Excess))
 	fmt.Fprintf(w, "order breaks in fast\t%d\n", a.FastBreaks)
 	fmt.Fprintf(w, "withdrawn on their way\t%d\n", a.OnTheWay)
 	fmt.Fprintf(w, "quiet after\t%.1f s\n", r.QuietAfter)

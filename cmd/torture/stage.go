@@ -79,7 +79,7 @@ func (s *stage) build(ctx context.Context) (err error) {
 	if s.dir, err = os.MkdirTemp("", "towpath-torture-"); err != nil {
 		return err
 	}
-	var tags []string
+	tags := []string{"killpoints"}
 	if s.options.broken != "" {
 		tags = append(tags, "broken")
 	}
@@ -176,28 +176,65 @@ func (s *stage) onChannel(do func(*amqp.Channel) error) error {
 // declare makes a queue for each table. What a queue confirmed must survive a
 // kill of the broker, which takes a moment to note that there is a new queue.
 func (s *stage) declare(ctx context.Context) error {
+	for _, t := range tables {
+		if err := s.declareQueue(t.label); err != nil {
+			return err
+		}
+	}
+	if err := s.bind(); err != nil {
+		return err
+	}
+	return s.rabbit.SaveQueues(ctx)
+}
+
+func (s *stage) declareQueue(name string) error {
 	args := amqp.Table{"x-queue-type": "quorum"}
 	if s.options.broker == lab.Rabbit43 {
 		args["x-delivery-limit"] = -1 // a message is not to be dropped because its consumer died often
 	}
-	err := s.onChannel(func(ch *amqp.Channel) error {
+	return s.onChannel(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(name, true, false, false, false, args)
+		return err
+	})
+}
+
+// bind makes the exchange and binds each table's queue to it.
+func (s *stage) bind() error {
+	return s.onChannel(func(ch *amqp.Channel) error {
 		if err := ch.ExchangeDeclare(exchange, "topic", true, false, false, false, nil); err != nil {
 			return err
 		}
 		for _, t := range tables {
-			if _, err := ch.QueueDeclare(t.label, true, false, false, false, args); err != nil {
-				return err
-			}
 			if err := ch.QueueBind(t.label, t.binding(), exchange, false, nil); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+}
+
+// awaitConsumed waits until a queue that nothing is routed to holds nothing, and
+// its consumer has acknowledged all: three looks in a row say so.
+func (s *stage) awaitConsumed(ctx context.Context, queue string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	for empty := 0; empty < 3; {
+		list, err := s.rabbit.Ctl(ctx, "list_queues", "-q", "-p", s.vhost.Name, "name", "messages")
+		if err != nil {
+			return err
+		}
+		empty++
+		for line := range strings.Lines(list) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == queue && f[1] != "0" {
+				empty = 0
+			}
+		}
+		pause(ctx, 100*time.Millisecond)
+		if ctx.Err() != nil {
+			return fmt.Errorf("queue %s is not consumed: %w", queue, ctx.Err())
+		}
 	}
-	return s.rabbit.SaveQueues(ctx)
+	return nil
 }
 
 func (t *table) binding() string { return t.label + ".ok.#" }

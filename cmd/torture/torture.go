@@ -205,7 +205,7 @@ func (t *torture) carryOut(ctx context.Context, i injection) {
 func (d injected) String() string {
 	text := fmt.Sprintf("%7.1fs  %-28s", d.began.Seconds(), d.fault.name)
 	switch d.fault.on {
-	case onRelay, onSource, onBroker:
+	case onRelay, onLeader, onSource, onBroker:
 		text += fmt.Sprintf(" relay %d", d.relay)
 	case onTable:
 		text += " " + d.table.label
@@ -310,6 +310,11 @@ func (t *torture) report(quiet time.Duration, left map[string]int, ready []strin
 		r.Intruders = append(r.Intruders, t.referee.intruders(table.label, c.runs, t.named)...)
 		c.mu.Unlock()
 	}
+	for _, relay := range t.stage.relays {
+		r.LanesUp += lanesUp(relay.log())
+	}
+	c := &t.ledger.copies
+	r.Inherited, r.Kept, r.Repeated, r.Excess = total(c.inherited), total(c.kept), total(c.repeated), c.excess(t.referee, t.named, r.LanesUp)
 	r.Terms = t.referee.before.term
 	for _, relay := range t.stage.relays {
 		relay.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func TestASeedAlwaysGivesTheSameSchedule(t *testing.T) {
 	}
 }
 
-var strict, fast = tables[0], tables[4]
+var strict, fast, facts = tables[0], tables[4], tables[7]
 
 // books is a ledger in which rows a, b, c of one key are committed, in order.
 func books(of *table) *ledger {
@@ -126,12 +127,12 @@ func TestTheRefereeSeesWhoActsWithoutTheLease(t *testing.T) {
 		{term: 2, holder: "host/102/bb", savedBy: 1, savedAt: "3"}, // before the second began
 		{term: 2, holder: "host/102/bb", savedBy: 1, savedAt: "3"},
 	} {
-		r.see(s)
+		r.see(s, time.Now())
 	}
 	if len(r.late) != 0 {
 		t.Errorf("saves in good order are called late: %v", r.late)
 	}
-	r.see(sighting{term: 2, holder: "host/102/bb", savedBy: 1, savedAt: "4"})
+	r.see(sighting{term: 2, holder: "host/102/bb", savedBy: 1, savedAt: "4"}, time.Now())
 	if len(r.late) != 1 {
 		t.Errorf("a save of term 1 during term 2 was not seen: %v", r.late)
 	}
@@ -147,5 +148,59 @@ func TestTheRefereeSeesWhoActsWithoutTheLease(t *testing.T) {
 	}
 	if found := r.intruders("q", runs(101, 102, 101), name); len(found) != 1 {
 		t.Errorf("a message of the first leader behind one of the second was not seen: %v", found)
+	}
+}
+
+func TestDuplicatesMustHaveBeenUnderWayOrNotSaved(t *testing.T) {
+	began := time.Now()
+	at := func(n int) time.Time { return began.Add(time.Duration(n) * time.Second) }
+	r := newReferee(nil, "")
+	for _, s := range []struct {
+		sighting
+		at time.Time
+	}{
+		{sighting{term: 1, holder: "host/101/aa", savedBy: 1, position: "1"}, at(1)},
+		{sighting{term: 1, holder: "host/101/aa", savedBy: 1, position: "2"}, at(8)},
+		{sighting{term: 1, holder: "host/101/aa", savedBy: 1, position: "3"}, at(10)}, // of what was settled at 8, when it began
+		{sighting{term: 2, holder: "host/102/bb", savedBy: 1, position: "3"}, at(12)},
+		{sighting{term: 2, holder: "host/102/bb", savedBy: 2, position: "4"}, at(13)},
+	} {
+		r.see(s.sighting, s.at)
+	}
+	name := func(pid int) string { return fmt.Sprint("relay-", pid) }
+	for _, c := range []struct {
+		what               string
+		inherited, repeats int
+		lanesUp            int
+		wrong              int
+	}{
+		{"a window, a transaction and what was not saved", window + largest + 4, 0, 4, 0},
+		{"one more", window + largest + 5, 0, 4, 1},
+		{"a lane's window each time it was opened", 0, 4 * inFlight, 4, 0},
+		{"one more than that", 0, 4*inFlight + 1, 4, 1},
+	} {
+		l := newLedger()
+		publish := func(id, by string, at time.Time) {
+			l.rows[id] = &row{id: id, table: facts}
+			l.arrive(id, [32]byte{}, [32]byte{}, at)
+			l.published(id, by, at)
+		}
+		for n, second := range []int{5, 9, 11, 12, 13} { // four of them not saved when 102 began
+			publish(fmt.Sprint("first ", n), name(101), at(second))
+		}
+		for n := range c.inherited {
+			id := fmt.Sprint("again ", n)
+			publish(id, name(101), at(2))
+			publish(id, name(102), at(14))
+		}
+		for n := range c.repeats {
+			id := fmt.Sprint("twice ", n)
+			publish(id, name(102), at(14))
+			publish(id, name(102), at(15))
+		}
+		slices.SortFunc(l.copies.firsts, time.Time.Compare)
+		if wrong := l.copies.excess(r, name, c.lanesUp); len(wrong) != c.wrong {
+			t.Errorf("%s: %v", c.what, wrong)
+		}
 	}
 }
