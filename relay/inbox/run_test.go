@@ -261,7 +261,10 @@ func TestMetricsTellWhatWaitsAndThatThePoolIsTooSmall(t *testing.T) {
 		r.db = db
 		release := make(chan struct{})
 		in := r.new(inbox.Config{Handler: func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
-			<-release
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
 			return effect(ctx, tx, m)
 		}})
 		r.run(in)
