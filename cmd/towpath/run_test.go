@@ -60,17 +60,25 @@ func TestOfTwoRelaysOneStreamsAndTheOtherTakesOverAtOnce(t *testing.T) {
 	})
 }
 
-func TestALeaderThatIsToldToStopHandsOverWithoutADuplicate(t *testing.T) {
+// A rolling restart, as the operations page has it.
+func TestTwoRelaysAreRestartedOneByOneWithoutADuplicate(t *testing.T) {
 	eachServer(t, func(t *testing.T, r *rig) {
 		leader := r.running(r.config())
 		s := r.trade(2)
 		s.traded(100)
+		r.standby().stop()
 		standby := r.standby()
-		leader.stop()
-		standby.publishing()
-		s.traded(100)
+		for range 2 { // the leader, and what was the standby
+			if code, text := standby.get("/readyz"); code != 200 {
+				t.Errorf("/readyz is %d: %s", code, text)
+			}
+			leader.stop()
+			standby.publishing()
+			s.traded(100)
+			leader, standby = standby, r.standby()
+		}
 		if _, n := s.accounted(); n != 0 {
-			t.Errorf("%d duplicates after a stop in good order", n)
+			t.Errorf("%d duplicates after stops in good order", n)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func version() versionInfo {
 }
 
 func newVersion() *cobra.Command {
-	c := &cobra.Command{Use: "version", Short: "Print version, commit and Go version", Args: noArguments}
+	c := &cobra.Command{Use: "version", Short: "Print version, commit and Go version", Example: "  towpath version --json", Args: noArguments}
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		v := version()
