@@ -76,6 +76,8 @@ func (p *process) kill() {
 func (p *process) stop(ctx context.Context) error {
 	_ = p.signal(syscall.SIGCONT)
 	_ = syscall.Kill(p.pid(), syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
 	err := poll(ctx, func() (bool, error) { return p.exited(), nil })
 	p.kill()
 	if err != nil {

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -95,8 +96,15 @@ func (p program) initialise(ctx context.Context, work, data string) error {
 	if err := g.watch(proc.pid()); err != nil {
 		return err
 	}
-	// The socket takes connections after the init file was run.
-	err = proc.awaitReady(ctx, func(context.Context) error { return dialUnix(data, socketName) })
+	// MariaDB's socket takes connections before the init file was run, and a
+	// server that is told to stop while it starts may hang: what its log says counts.
+	err = proc.awaitReady(ctx, func(context.Context) error {
+		text, err := os.ReadFile(proc.log)
+		if err == nil && !strings.Contains(string(text), ": ready for connections") {
+			err = errors.New("it has not said that it is ready for connections")
+		}
+		return errors.Join(err, dialUnix(data, socketName))
+	})
 	if err != nil {
 		proc.kill()
 		return err
