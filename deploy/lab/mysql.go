@@ -21,6 +21,7 @@ type MySQLOptions struct {
 	RowImage    string   // binlog_row_image: FULL, MINIMAL, NOBLOB
 	Compression bool     // compressed transactions (MySQL) or events (MariaDB) in the binlog
 	TLS         bool     // with Certificates of its own, in place of those that MySQL makes
+	Keyring     bool     // MySQL: with a keyring, which encryption needs
 	Args        []string // further arguments, as "--max-allowed-packet=1M"; they win
 }
 
@@ -56,6 +57,14 @@ func StartMySQL(ctx context.Context, opts MySQLOptions) (*MySQLServer, error) {
 		return nil, err
 	}
 	s := &MySQLServer{host: h, opts: opts, prog: prog}
+	if opts.Keyring {
+		var args []string
+		if s.prog, args, err = prog.withKeyring(h.dir); err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.opts.Args = append(args, opts.Args...)
+	}
 	if err := s.begin(ctx, template); err != nil {
 		s.Close()
 		return nil, err
