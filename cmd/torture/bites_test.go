@@ -22,7 +22,7 @@ func TestTheTortureFailsWhenAPromiseIsBroken(t *testing.T) {
 	}{
 		{"publish-at-prepare", "flush", 6 * time.Second, func(r *report) []string { return r.Account.Ghosts }},
 		{"ignore-returns", "unbind", 15 * time.Second, func(r *report) []string { return r.Account.Lost }},
-		{"save-before-confirm", "relay: kill,broker: pause", 25 * time.Second, func(r *report) []string { return r.Account.Lost }},
+		{"save-before-confirm", "dies after a save,broker: pause", 25 * time.Second, func(r *report) []string { return r.Account.Lost }},
 		{"skip-fence", "late and deposed", 20 * time.Second, func(r *report) []string { return r.Intruders }},
 		{"skip-term", "source wire: delay,lock's session", 60 * time.Second, func(r *report) []string { return r.Late }},
 	} {
