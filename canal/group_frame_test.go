@@ -1,0 +1,71 @@
+package canal
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/go-mysql-org/go-mysql/replication"
+)
+
+func TestRowsOfAGroupThatEndsInARollbackAreForgottenAndItsEndIsTold(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		p.begin()
+		p.rows()
+		p.query("ROLLBACK")
+		p.want(0)
+		if n := len(p.batches); n != 1 || p.batches[0].End.Offset != p.offset || p.batches[0].End.GTID.Seq != 1 {
+			p.Errorf("the rolled back group gave %+v", p.batches)
+		}
+		p.group()
+		p.want(1)
+	})
+}
+
+func TestNoPlaceInsideOfAGroupIsTold(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		p.event(200, flagIgnorable, []byte("whatever"))
+		between := p.offset
+		p.begin()
+		p.event(200, flagIgnorable, []byte("whatever"))
+		p.rows()
+		p.event(byte(replication.IGNORABLE_EVENT), 0, []byte("whatever"))
+		p.xid()
+		p.want(1)
+		var marks []uint64
+		for _, b := range p.batches {
+			marks = append(marks, b.End.Offset)
+			if b.End.Created != 1_700_000_000 {
+				p.Errorf("a mark is of a file created at %d", b.End.Created)
+			}
+		}
+		if !slices.Equal(marks, []uint64{between, p.offset}) {
+			p.Errorf("marks at %v, want %d and %d", marks, between, p.offset)
+		}
+	})
+}
+
+func TestRowsOutsideOfAGroupHalt(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		p.rows()
+		p.wantHalt(HaltUndecodable)
+	})
+}
+
+func TestATableIDThatComesAgainIsReadByItsNewMap(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		p.group()
+		p.tableMap = p.tableMap[:len(p.tableMap)/2] // of the same id and name, and not to be read
+		p.group()
+		p.wantHalt(HaltUndecodable)
+		if got := len(ids(p.batches)); got != 1 {
+			p.Errorf("got %d rows, want those of the first map alone", got)
+		}
+	})
+}
+
+func TestAnEncryptedFileOfMariaDBIsReadOn(t *testing.T) {
+	p := newTape(t, "mariadb")
+	p.event(byte(replication.MARIADB_START_ENCRYPTION_EVENT), 0, make([]byte, 17))
+	p.group()
+	p.want(1)
+}
