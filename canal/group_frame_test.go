@@ -69,3 +69,57 @@ func TestAnEncryptedFileOfMariaDBIsReadOn(t *testing.T) {
 	p.group()
 	p.want(1)
 }
+
+func TestAPreparedXAGroupThatWasCommittedWithItIsCommitted(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		for onePhase, want := range []Kind{Prepared, Committed} {
+			p.batches = nil
+			p.begin()
+			p.rows()
+			p.event(byte(replication.XA_PREPARE_LOG_EVENT), 0, []byte{byte(onePhase), 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 'a'})
+			if p.want(1); len(p.batches) != 1 || p.batches[0].Kind != want {
+				p.Errorf("one phase %d: got %+v", onePhase, p.batches)
+			}
+		}
+	})
+}
+
+func TestASweepThatACutOffGroupAskedForIsNotForgotten(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		p.begin()
+		p.query("INSERT INTO outbox VALUES (1)")
+		p.rotate("binlog.000002")
+		p.group()
+		p.want(1)
+		if got := swept(p.batches); !slices.Equal(got, []TableName{shopOutbox}) {
+			p.Errorf("sweeps of %v", got)
+		}
+	})
+}
+
+func TestAHaltIsPassedInItsOwnFileAlone(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		p.event(byte(replication.INCIDENT_EVENT), 0, []byte{1, 0, 0})
+		mark := p.wantHalt(HaltIncident).Mark
+		mark.Created++
+		q := newTape(p.T, p.reader.flavor)
+		q.reader.skip = &mark
+		q.event(byte(replication.INCIDENT_EVENT), 0, []byte{1, 0, 0})
+		q.wantHalt(HaltIncident)
+	})
+}
+
+func TestTableIDsThatGrowWithoutEndTakeBoundedMemory(t *testing.T) {
+	bothFlavors(t, func(p *tape) {
+		for id := range 2*maxMaps + 1 {
+			p.tableMap, p.insert = slices.Clone(p.tableMap), slices.Clone(p.insert)
+			p.tableMap[0], p.tableMap[1] = byte(id), byte(id>>8)
+			p.insert[0], p.insert[1] = byte(id), byte(id>>8)
+			p.group()
+		}
+		p.want(2*maxMaps + 1)
+		if n := len(p.reader.rows.maps); n > maxMaps {
+			p.Errorf("%d table maps are kept", n)
+		}
+	})
+}
