@@ -105,3 +105,11 @@ func TestAnEventThatClaimsAGigabyteTakesTheMemoryOfWhatIsThere(t *testing.T) {
 		t.Errorf("it took %d MiB", took>>20)
 	}
 }
+
+func TestAnEventOfAnotherSizeThanItSaysHalts(t *testing.T) {
+	for _, more := range []int{-1, 1} {
+		p := newTape(t, "mysql")
+		p.err = p.reader.read(inner(replication.XID_EVENT, headerLen+8+more, make([]byte, 8)))
+		p.wantHalt(HaltUndecodable)
+	}
+}
