@@ -219,7 +219,8 @@ func (d *dispatcher) changePage(ctx context.Context, discard bool, page []checkp
 	if len(foreign) > 0 {
 		err := d.write(ctx, func(ctx context.Context, tx *checkpoint.Tx) error {
 			for _, k := range foreign {
-				if err := errors.Join(tx.EndParked(ctx, k, checkpoint.ParkedDiscarded), tx.ForgetParked(ctx, k, true)); err != nil {
+				// It is remembered: were the table named again, the row would look unsent.
+				if err := tx.EndParked(ctx, k, checkpoint.ParkedDiscarded); err != nil {
 					return err
 				}
 			}
