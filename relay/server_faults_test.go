@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -316,6 +317,7 @@ func TestAPrivilegeThatIsTakenAwayIsNamedAndNothingIsLost(t *testing.T) {
 func TestARowStateThatWaitsForAGapLockHoldsUpNeitherOtherTablesNorThePosition(t *testing.T) {
 	onEach(t, func(t *testing.T, server *lab.MySQLServer) {
 		s := newShop(t, server, markBills+deleteSlips, createBill, createSlip)
+		s.level = zap.DebugLevel
 		stop := s.run()
 		s.begun()
 		s.exec("INSERT INTO bill (id, status) VALUES (4, 'QUIET'), (1, 'SENT'), (5, 'TAKEN')") // in the index 2 stands before them, and will behind 1
@@ -325,9 +327,15 @@ func TestARowStateThatWaitsForAGapLockHoldsUpNeitherOtherTablesNorThePosition(t 
 		app("SELECT id FROM bill FORCE INDEX (status) WHERE status='SENT' FOR UPDATE")
 		s.exec("INSERT INTO bill (id) VALUES (2)")
 		s.waitFor(1)
-		s.exec("INSERT INTO slip (id) VALUES (3)")
-		s.waitFor(2)
-		s.wait("the slip is deleted", func() bool { return s.value("SELECT COUNT(*) FROM slip") == "0" })
+		began := time.Now()
+		for id := range 8 { // each by a job of its own
+			s.exec("INSERT INTO slip (id) VALUES (?)", id+10)
+			s.wait("the slip is deleted", func() bool { return s.value("SELECT COUNT(*) FROM slip") == "0" })
+		}
+		waits := s.log.FilterMessageSnippet("waits for a lock").Len()
+		if most := 1 + int(time.Since(began)/asideFor); waits < 1 || waits > most {
+			t.Errorf("%d jobs waited for the lock in %s, want 1 to %d", waits, time.Since(began), most)
+		}
 		if status := s.value("SELECT status FROM bill WHERE id=2"); status != "PENDING" {
 			t.Fatalf("bill 2 is %s: nothing has held it", status)
 		}

@@ -34,9 +34,10 @@ type shop struct {
 	state  string
 	db     *sql.DB // root, in schema
 	vhost  lab.Vhost
-	tables string // lines of tables in the configuration
-	source string // address
-	user   string // what stands behind user in the configuration
+	tables string        // lines of tables in the configuration
+	source string        // address
+	user   string        // what stands behind user in the configuration
+	level  zapcore.Level // of the log
 	adjust func(*configs.Config)
 	log    *observer.ObservedLogs
 
@@ -227,7 +228,7 @@ func (s *shop) run() (stop func()) {
 	if s.adjust != nil {
 		s.adjust(c)
 	}
-	core, logs := observer.New(zap.InfoLevel)
+	core, logs := observer.New(s.level)
 	s.log, s.registry = logs, prometheus.NewRegistry()
 	r := New(c, s.registry, zap.New(core))
 	ctx, cancel := context.WithCancel(context.Background())

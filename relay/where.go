@@ -42,15 +42,7 @@ func (w *where) in(c canal.Column, values []configs.Value) {
 	if bytes == "" {
 		return
 	}
-	var args []any
-	null := false
-	for _, v := range values {
-		if v.Null {
-			null = true
-		} else {
-			args = append(args, v.Text)
-		}
-	}
+	args, null := texts(values)
 	var terms []string
 	if null {
 		terms = append(terms, name+" IS NULL")
@@ -78,8 +70,17 @@ func (w *where) notIn(c canal.Column, values []configs.Value) {
 	if bytes == "" {
 		return
 	}
-	var args []any
-	null := false
+	args, null := texts(values)
+	if null {
+		w.add(name + " IS NOT NULL")
+	}
+	if len(args) > 0 {
+		w.add(fmt.Sprintf("(%s IS NULL OR %s NOT IN (%s?))", name, bytes, strings.Repeat("?, ", len(args)-1)), args...)
+	}
+}
+
+// texts is the values without NULL, and whether NULL was among them.
+func texts(values []configs.Value) (args []any, null bool) {
 	for _, v := range values {
 		if v.Null {
 			null = true
@@ -87,12 +88,7 @@ func (w *where) notIn(c canal.Column, values []configs.Value) {
 			args = append(args, v.Text)
 		}
 	}
-	if null {
-		w.add(name + " IS NOT NULL")
-	}
-	if len(args) > 0 {
-		w.add(fmt.Sprintf("(%s IS NULL OR %s NOT IN (%s?))", name, bytes, strings.Repeat("?, ", len(args)-1)), args...)
-	}
+	return args, null
 }
 
 // before finds rows whose time in the column has come.

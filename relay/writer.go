@@ -42,12 +42,17 @@ type writer struct {
 	jobs chan job // capacity 1: the loop never waits for it
 	done chan written
 
-	refusing map[*table]bool // tables whose last write failed: logged once
+	refusing map[*table]bool      // tables whose last write failed: logged once
+	aside    map[*table]time.Time // tables that a lock made wait: left out until then
 }
+
+// asideFor keeps a table that a lock made wait out of the jobs that follow: each
+// would wait the lock wait again, and the position with it (P9).
+const asideFor = 5 * time.Second
 
 func newWriter(store *checkpoint.Store, fence checkpoint.Fence, m *Metrics, log *zap.Logger) *writer {
 	return &writer{store: store, fence: fence, metrics: m, log: log,
-		jobs: make(chan job, 1), done: make(chan written, 1), refusing: map[*table]bool{}}
+		jobs: make(chan job, 1), done: make(chan written, 1), refusing: map[*table]bool{}, aside: map[*table]time.Time{}}
 }
 
 // run carries out jobs until ctx ends or the fence refuses one.
@@ -69,7 +74,7 @@ func (w *writer) run(ctx context.Context) error {
 // persist tries a job until it is committed. What it does is the same each
 // time, so an unknown commit is simply done again.
 func (w *writer) persist(ctx context.Context, j job) (written, error) {
-	skip := map[*table]bool{}
+	skip := w.waiting(time.Now())
 	for failures := 0; ; {
 		start := time.Now()
 		done, err := w.try(ctx, j, skip)
@@ -99,6 +104,19 @@ func (w *writer) persist(ctx context.Context, j job) (written, error) {
 			return done, context.Cause(ctx)
 		}
 	}
+}
+
+// waiting is the tables that are still left out.
+func (w *writer) waiting(now time.Time) map[*table]bool {
+	out := map[*table]bool{}
+	for t, until := range w.aside {
+		if now.Before(until) {
+			out[t] = true
+		} else {
+			delete(w.aside, t)
+		}
+	}
+	return out
 }
 
 // try runs the job's transaction once.
@@ -169,6 +187,7 @@ const jobTimeout = 30 * time.Second
 
 func (w *writer) refuse(e *tableError) {
 	if isLockWait(e.err) {
+		w.aside[e.table] = time.Now().Add(asideFor)
 		w.log.Debug("row state waits for a lock that the application holds", zap.String("table", e.table.label))
 		return
 	}
