@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/towpath/towpath/cmd/internal/program"
 	"github.com/towpath/towpath/deploy/lab"
 )
@@ -108,4 +110,20 @@ func await(ctx context.Context, what string, every time.Duration, holds func() (
 		case <-tick.C:
 		}
 	}
+}
+
+// confirming is a connection with a channel in confirm mode.
+func confirming(url string) (*amqp.Connection, *amqp.Channel, error) {
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	ch, err := conn.Channel()
+	if err == nil {
+		err = ch.Confirm(false)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return conn, ch, nil
 }

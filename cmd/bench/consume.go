@@ -92,13 +92,7 @@ func (m *consume) setUp(ctx context.Context, on *bed) (err error) {
 	if _, err := m.db.ExecContext(ctx, string(ddl)+"CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, message_id CHAR(36) NOT NULL, body VARCHAR(400) NOT NULL)"); err != nil {
 		return err
 	}
-	if m.conn, err = amqp.Dial(m.vhost.URL()); err != nil {
-		return err
-	}
-	if m.admin, err = m.conn.Channel(); err != nil {
-		return err
-	}
-	if err := m.admin.Confirm(false); err != nil {
+	if m.conn, m.admin, err = confirming(m.vhost.URL()); err != nil {
 		return err
 	}
 	_, err = m.admin.QueueDeclare(consumeQueue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})

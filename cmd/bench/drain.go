@@ -187,18 +187,11 @@ func (s *stream) drain(ctx context.Context, n int) (one sample, err error) {
 
 // plain publishes n bodies as one does it with the library alone.
 func (s *stream) plain(ctx context.Context, n int) (one sample, err error) {
-	c, err := amqp.Dial(s.vhost.URL())
+	conn, ch, err := confirming(s.vhost.URL())
 	if err != nil {
 		return one, err
 	}
-	defer c.Close()
-	ch, err := c.Channel()
-	if err != nil {
-		return one, err
-	}
-	if err := ch.Confirm(false); err != nil {
-		return one, err
-	}
+	defer conn.Close()
 	var bodies [][]byte
 	for id := range min(int64(n), 1000) {
 		bodies = append(bodies, []byte(s.body(id)))

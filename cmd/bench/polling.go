@@ -154,18 +154,11 @@ func (s *stream) polled(ctx context.Context, w *watcher, p poller, lasts time.Du
 
 // poll relays until goOn says no, which is told the size of each batch, or ctx ends.
 func (p poller) poll(ctx context.Context, s *stream, goOn func(n int) bool) error {
-	conn, err := amqp.Dial(s.vhost.URL())
+	conn, ch, err := confirming(s.vhost.URL())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	if err := ch.Confirm(false); err != nil {
-		return err
-	}
 	for {
 		n, err := p.once(context.WithoutCancel(ctx), s.db, ch) // a batch that is begun is ended
 		if err != nil || !goOn(n) {

@@ -108,18 +108,11 @@ func (s *stream) firstPlain(ctx context.Context, w *watcher, to *spread) error {
 	s.last++
 	began := time.Now()
 	w.begin(s.last, s.last, began)
-	conn, err := amqp.Dial(s.vhost.URL())
+	conn, ch, err := confirming(s.vhost.URL())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	if err := ch.Confirm(false); err != nil {
-		return err
-	}
 	if err := ch.PublishWithContext(ctx, "", queueName, true, false, amqp.Publishing{MessageId: fmt.Sprint(s.last), DeliveryMode: amqp.Persistent, Body: []byte(s.body(s.last))}); err != nil {
 		return err
 	}
