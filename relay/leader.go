@@ -168,9 +168,11 @@ func (l *leader) build(ctx context.Context) error {
 	l.writer = newWriter(l.store, l.term.Fence, m, l.log)
 	low := start.Position.Clone()
 	low.Server = l.server.Identity // by GTID a stream goes on on another server
-	begun := low
-	if start.Position.Server != l.server.Identity {
-		begun = checkpoint.Position{} // its files are another server's
+	// A place alone: low's GTID set is the loop's, which adds to it. Files of
+	// another server are no place here.
+	var begun checkpoint.Position
+	if start.Position.Server == l.server.Identity {
+		begun = checkpoint.Position{Flavor: low.Flavor, Server: low.Server, File: low.File, Offset: low.Offset}
 	}
 	found := newFound(memory/4, begun)
 	ledger, err := newXALedger(ctx, c, l.store)

@@ -115,7 +115,8 @@ func (v *life) commit(j job) written {
 			if !p.fresh {
 				v.t.Errorf("%s was refused again and is not parked", id)
 			}
-			v.parked[id] = &record{row: p.row, entry: *p.entry}
+			// What stays as it is: the loop may note a look's verdict in the rest meanwhile.
+			v.parked[id] = &record{row: p.row, entry: entry{table: p.entry.table, message: p.entry.message, ref: p.entry.ref}}
 			continue
 		}
 		if !old.row.State.Ended() {
