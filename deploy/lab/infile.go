@@ -22,15 +22,11 @@ type InfileServer struct {
 
 // StartInfileServer asks its clients for the file of that path.
 func StartInfileServer(file string) (*InfileServer, error) {
-	p, err := takePort()
+	p, l, err := takeListener()
 	if err != nil {
 		return nil, err
 	}
 	defer p.release()
-	l, err := net.Listen("tcp", loopback(p.number))
-	if err != nil {
-		return nil, err
-	}
 	s := &InfileServer{listener: l, file: file, open: map[net.Conn]bool{}}
 	s.wg.Go(func() {
 		for {

@@ -24,6 +24,18 @@ type port struct {
 // takePort finds a free port. What holds it is a socket in Linux's abstract
 // name space: the kernel lets go of it when the process ends, however it ends.
 func takePort() (*port, error) {
+	p, probe, err := takeListener()
+	if err != nil {
+		return nil, err
+	}
+	probe.Close()
+	return p, nil
+}
+
+// takeListener takes a port and listens there. A listener that is closed may
+// live on for a moment in a process that is being forked just then, so who
+// listens in this process keeps this one instead of opening another.
+func takeListener() (*port, net.Listener, error) {
 	const span = lastPort - firstPort
 	start := rand.IntN(span)
 	for i := range span {
@@ -32,15 +44,14 @@ func takePort() (*port, error) {
 		if err != nil {
 			continue
 		}
-		probe, err := net.Listen("tcp", loopback(number))
+		listener, err := net.Listen("tcp", loopback(number))
 		if err != nil {
 			held.Close()
 			continue
 		}
-		probe.Close()
-		return &port{number: number, held: held}, nil
+		return &port{number: number, held: held}, listener, nil
 	}
-	return nil, errors.New("no free port between 20000 and 32000: stop servers that are no longer needed")
+	return nil, nil, errors.New("no free port between 20000 and 32000: stop servers that are no longer needed")
 }
 
 func (p *port) release() { p.held.Close() }

@@ -47,13 +47,8 @@ type Proxy struct {
 
 // StartProxy relays a port of its own on 127.0.0.1 to target, host:port. Close it.
 func StartProxy(target string) (*Proxy, error) {
-	held, err := takePort()
+	held, listener, err := takeListener()
 	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", loopback(held.number))
-	if err != nil {
-		held.release()
 		return nil, fmt.Errorf("start the proxy: %w", err)
 	}
 	p := &Proxy{target: target, listener: listener, port: held, changed: make(chan struct{}), links: map[*link]struct{}{}}
