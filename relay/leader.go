@@ -172,7 +172,7 @@ func (l *leader) build(ctx context.Context) error {
 	// another server are no place here.
 	var begun checkpoint.Position
 	if start.Position.Server == l.server.Identity {
-		begun = checkpoint.Position{Flavor: low.Flavor, Server: low.Server, File: low.File, Offset: low.Offset}
+		begun = place(low)
 	}
 	found := newFound(memory/4, begun)
 	ledger, err := newXALedger(ctx, c, l.store)
